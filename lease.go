@@ -1,0 +1,153 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A lease keeps a claim alive while its closure runs. Until a third of it has
+// passed it costs one timer; only then a goroutine and requests.
+//
+// Instants are only ever the store's. What this process measures is how much
+// time has passed, on its monotonic clock, since before it sent the request
+// that the store last confirmed: so until never lies after the true end.
+type lease struct {
+	call   *call
+	rec    Record
+	cancel context.CancelCauseFunc // ends the closure's context
+
+	mu    sync.Mutex
+	until time.Time
+	lost  bool
+	over  chan struct{} // closed once the run has ended or the lease is lost
+	timer *time.Timer
+
+	ended   chan struct{} // closed when keep has returned; nil if it never started
+	abandon context.CancelFunc
+}
+
+// hold returns the closure's context and the lease that it runs under.
+func (c *call) hold(ctx context.Context, rec Record, until time.Time) (context.Context, *lease) {
+	if c.cfg.detached {
+		ctx = context.WithoutCancel(ctx)
+	}
+	l := &lease{call: c, rec: rec, until: until, over: make(chan struct{})}
+	ctx, l.cancel = context.WithCancelCause(&execution{ctx, &l.rec})
+	left := time.Until(until)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if bindingOf(c.store) == BoundToNothing {
+		l.timer = time.AfterFunc(min(c.cfg.lease/3, left), l.keep)
+	} else {
+		l.timer = time.AfterFunc(left, l.lose) // the closure may be using the only connection
+	}
+	return ctx, l
+}
+
+// keep renews the lease every third of it. An unanswered renewal proves
+// nothing before the last confirmed end; from then on another owner may run.
+func (l *lease) keep() {
+	ctx, ok := l.begin()
+	if !ok {
+		return
+	}
+	defer close(l.ended)
+	end := time.AfterFunc(time.Until(l.until), l.lose)
+	defer end.Stop()
+	for {
+		pause, err := l.renew(ctx)
+		switch {
+		case l.isOver(): // the run has ended meanwhile: the answer does not matter
+			return
+		case errors.Is(err, ErrLeaseLost):
+			l.lose()
+			return
+		case err != nil:
+			l.call.event(EventRenewalFailed, l.rec, err)
+		default:
+			end.Reset(time.Until(l.until))
+		}
+		select {
+		case <-l.over:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (l *lease) begin() (context.Context, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isOver() {
+		return nil, false
+	}
+	ctx, cancel := context.WithCancel(l.call.background)
+	l.abandon, l.ended = cancel, make(chan struct{})
+	return ctx, true
+}
+
+// renew asks once, and says how long to pause before the next time.
+func (l *lease) renew(ctx context.Context) (pause time.Duration, err error) {
+	cfg := &l.call.cfg
+	ctx, cancel := context.WithTimeout(ctx, cfg.timeout)
+	defer cancel()
+	sent := time.Now()
+	err = l.call.store.Renew(ctx, RenewRequest{
+		Key: l.call.key, Token: l.rec.Token, Lease: cfg.lease, Retention: cfg.retention,
+	})
+	if err != nil {
+		return min(cfg.lease/10, time.Second), err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = sent.Add(cfg.lease)
+	return cfg.lease / 3, nil
+}
+
+func (l *lease) isOver() bool {
+	select {
+	case <-l.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// lose tells the closure that it may no longer be the only one.
+func (l *lease) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isOver() {
+		return
+	}
+	l.lost = true
+	close(l.over)
+	if l.abandon != nil {
+		l.abandon()
+	}
+	l.cancel(ErrLeaseLost)
+	l.call.event(EventLeaseLost, l.rec, nil)
+}
+
+// stop is called when the closure has returned. No renewal is sent after it;
+// one that is under way may still be, so that the answer need not wait for it.
+func (l *lease) stop() (lost bool, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timer.Stop()
+	if !l.lost {
+		close(l.over)
+	}
+	l.cancel(nil)
+	return l.lost, l.until
+}
+
+// join returns when no renewal is under way any more.
+func (l *lease) join() {
+	if l.ended != nil {
+		l.abandon()
+		<-l.ended
+	}
+}

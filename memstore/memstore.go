@@ -1,0 +1,206 @@
+// Package memstore is an [idem.Store] in memory, for tests, examples and
+// programs of one process. It forgets everything when the process ends, and two
+// processes that use it know nothing of each other.
+package memstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem"
+)
+
+// DefaultMaxRecords is the number of records that a [Store] keeps at most
+// unless [MaxRecords] says otherwise.
+const DefaultMaxRecords = 100_000
+
+// ErrFull is returned for a new key when all records that the store may keep
+// are alive. Forgetting one of them would allow its work to be done twice.
+var ErrFull = errors.New("memstore: full")
+
+// Store is an [idem.Store] in memory. Use [New]. It is safe for concurrent use.
+type Store struct {
+	max int
+
+	mu      sync.Mutex
+	records map[idem.Key]*record
+	sweep   int // number of records at which expired ones are looked for
+}
+
+var _ idem.Store = (*Store)(nil)
+
+// record is an idem.Record whose times are instants.
+type record struct {
+	idem.Record
+	leaseEnd time.Time
+}
+
+// An Option changes how [New] makes a store.
+type Option func(*Store)
+
+// MaxRecords bounds the number of records. Expired ones give way to new ones;
+// if there are none, new keys are refused with [ErrFull]. Zero and less mean no
+// bound. Default: [DefaultMaxRecords].
+func MaxRecords(n int) Option { return func(s *Store) { s.max = n } }
+
+// New returns an empty store. It starts nothing: expired records are forgotten
+// as new ones come, and by [Store.Purge].
+func New(opts ...Option) *Store {
+	s := &Store{max: DefaultMaxRecords, records: map[idem.Key]*record{}, sweep: firstSweep}
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
+
+// view returns the record as it is seen at the given time.
+func (r *record) view(now time.Time) idem.Record {
+	v := r.Record
+	v.Expired = !now.Before(v.ExpiresAt)
+	if v.State == idem.Processing {
+		v.LeaseLeft = r.leaseEnd.Sub(now)
+	}
+	return v
+}
+
+// holds reports whether token is that of the record's claim. A released record
+// has no token, and a token is never zero.
+func (r *record) holds(token idem.ID) bool {
+	return r != nil && r.State == idem.Processing && r.Token == token
+}
+
+// Claim implements [idem.Store].
+func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return idem.Record{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	attempt, old := 1, s.records[req.Key]
+	switch {
+	case req.Replace == nil && old != nil:
+		return old.view(now), nil
+	case req.Replace == nil:
+		if !s.room(now) {
+			return idem.Record{}, idem.Permanent(ErrFull)
+		}
+	case old == nil:
+		return idem.Record{}, nil
+	default:
+		seen, is := req.Replace, old.view(now)
+		same := is.State == seen.State && is.Token == seen.Token && is.Attempt == seen.Attempt
+		free := is.Expired || is.State == idem.Processing && is.LeaseLeft <= 0
+		if !same || !free {
+			return is, nil
+		}
+		attempt = old.Attempt + 1
+	}
+	leaseEnd := now.Add(req.Lease)
+	r := &record{leaseEnd: leaseEnd, Record: idem.Record{
+		State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
+		Attempt: attempt, Reclaimed: req.Reclaimed, ExpiresAt: leaseEnd.Add(req.Retention),
+	}}
+	s.records[req.Key] = r
+	return r.view(now), nil
+}
+
+const firstSweep = 128
+
+// room makes room for one more record if it can. Looking for expired records
+// whenever their number has doubled costs each new one a constant share.
+func (s *Store) room(now time.Time) bool {
+	if len(s.records) >= s.sweep || s.max > 0 && len(s.records) >= s.max {
+		s.purge(now, len(s.records))
+		s.sweep = max(firstSweep, 2*len(s.records))
+	}
+	return s.max <= 0 || len(s.records) < s.max
+}
+
+// Complete implements [idem.Store].
+func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.records[req.Key]
+	switch {
+	case r == nil || r.Token != req.Token:
+		return time.Time{}, idem.ErrLeaseLost
+	case r.State != idem.Processing: // the same completion, sent again
+		return r.CompletedAt, nil
+	}
+	r.State, r.Response, r.CompletedAt = req.State, req.Response, time.Now()
+	r.ExpiresAt = r.CompletedAt.Add(req.Retention)
+	return r.CompletedAt, nil
+}
+
+// Release implements [idem.Store].
+func (s *Store) Release(ctx context.Context, req idem.ReleaseRequest) error {
+	return s.update(ctx, req.Key, req.Token, func(r *record, now time.Time) {
+		r.Token, r.leaseEnd, r.ExpiresAt = idem.ID{}, now, now.Add(req.Retention)
+	})
+}
+
+// Renew implements [idem.Store].
+func (s *Store) Renew(ctx context.Context, req idem.RenewRequest) error {
+	return s.update(ctx, req.Key, req.Token, func(r *record, now time.Time) {
+		r.leaseEnd = now.Add(req.Lease)
+		r.ExpiresAt = r.leaseEnd.Add(req.Retention)
+	})
+}
+
+func (s *Store) update(ctx context.Context, key idem.Key, token idem.ID, change func(*record, time.Time)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.records[key]
+	if !r.holds(token) {
+		return idem.ErrLeaseLost
+	}
+	change(r, time.Now())
+	return nil
+}
+
+// Lookup implements [idem.Store].
+func (s *Store) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return idem.Record{}, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.records[key]
+	if r == nil {
+		return idem.Record{}, false, nil
+	}
+	return r.view(time.Now()), true, nil
+}
+
+// Purge implements [idem.Store].
+func (s *Store) Purge(ctx context.Context, req idem.PurgeRequest) (idem.PurgeResult, error) {
+	if err := ctx.Err(); err != nil {
+		return idem.PurgeResult{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.purge(time.Now(), req.Limit), nil
+}
+
+func (s *Store) purge(now time.Time, limit int) (res idem.PurgeResult) {
+	for key, r := range s.records {
+		if res.Deleted == limit {
+			break
+		}
+		if overdue := now.Sub(r.ExpiresAt); overdue >= 0 {
+			delete(s.records, key)
+			res.Deleted++
+			res.Overdue = max(res.Overdue, overdue)
+		}
+	}
+	return res
+}

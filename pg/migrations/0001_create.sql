@@ -1,0 +1,35 @@
+-- The parts of the identity are compared byte by byte, whatever the database's
+-- collation. user_id comes first, so that the table can be distributed by user.
+--
+-- purge_after never changes while a record lives: it is the earliest time at
+-- which the record can expire, and the only column besides the key that is
+-- indexed. So the updates that renew and complete a claim stay HOT.
+CREATE TABLE {{table}} (
+	user_id          text COLLATE "C" NOT NULL,
+	scope            text COLLATE "C" NOT NULL,
+	idempotency_key  text COLLATE "C" NOT NULL,
+	request_hash     text NOT NULL,
+	hash_version     smallint NOT NULL,
+	status           text NOT NULL CHECK (status IN ('processing', 'succeeded', 'failed')),
+	token            uuid,
+	execution_id     uuid NOT NULL,
+	attempt          integer NOT NULL,
+	reclaimed        boolean NOT NULL,
+	lease_expires_at timestamptz NOT NULL,
+	expires_at       timestamptz NOT NULL,
+	purge_after      timestamptz NOT NULL,
+	inserted_at      timestamptz NOT NULL,
+	updated_at       timestamptz NOT NULL,
+	completed_at     timestamptz,
+	response_status  smallint,
+	response_codec   text,
+	response_codec_version integer,
+	response_body    bytea,
+	error_code       text,
+	error_message    text,
+	PRIMARY KEY (user_id, scope, idempotency_key)
+) WITH (fillfactor = 70);
+
+CREATE INDEX {{purge_index}} ON {{table}} (purge_after);
+
+COMMENT ON TABLE {{table}} IS 'Records of github.com/idem-go/idem. See docs/postgres.md.';

@@ -1,0 +1,205 @@
+package pgtest
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+//go:embed supervisor.sh
+var supervisor string
+
+const noBinaries = "no server binaries (initdb, pg_ctl, postgres) on PATH or in /usr/lib/postgresql/*/bin"
+
+// An Instance is a Postgres server that belongs to one test. Its methods are safe for concurrent use.
+type Instance struct {
+	t        testing.TB // nil for the server of the process
+	dir      string
+	port     int
+	password string
+
+	mu      sync.Mutex // one command at a time
+	process *exec.Cmd
+	stdin   io.WriteCloser
+	answers *bufio.Reader
+}
+
+// Start starts a server for this test alone, with its own data directory, and removes both when the test ends. Each of
+// settings is a line of its configuration, such as "fsync=on", over the defaults: fsync=off, max_connections=200.
+//
+// It needs server binaries on this machine, as the second way to find a server does; without them the test fails.
+func Start(t testing.TB, settings ...string) *Instance {
+	t.Helper()
+	bin := binaries()
+	if bin == "" {
+		t.Fatalf("pgtest: a server that the test may kill needs server binaries, but there are %s", noBinaries)
+	}
+	s, err := newInstance(bin, randomPort, settings)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	s.t = t
+	t.Cleanup(s.close)
+	return s
+}
+
+// URL returns the server's address, for a superuser. It stays the same over a Restart.
+func (s *Instance) URL() string {
+	return fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", s.password, s.port)
+}
+
+// Kill stops the server as a crash would: connections are cut, transactions in flight are lost, and the next start
+// recovers from the write-ahead log. It returns when the server is gone.
+func (s *Instance) Kill() {
+	s.t.Helper()
+	if err := s.command("stop"); err != nil {
+		s.t.Errorf("pgtest: %v", err)
+	}
+}
+
+// Restart starts the server after a Kill, on the same port. It returns when the server accepts connections.
+func (s *Instance) Restart() {
+	s.t.Helper()
+	if err := s.command(fmt.Sprintf("start %d", s.port)); err != nil {
+		s.t.Errorf("pgtest: %v", err)
+	}
+}
+
+func newInstance(bin string, pickPort func() int, settings []string) (_ *Instance, err error) {
+	dir, attr, err := makeDir()
+	if err != nil {
+		return nil, err
+	}
+	s := &Instance{dir: dir, password: rand.Text(), process: exec.Command("sh", "-c", supervisor, "sh", bin, dir)}
+	// 0o644 as the server may run as another user; the directory is closed to the rest.
+	if err := os.WriteFile(filepath.Join(dir, "password"), []byte(s.password), 0o644); err != nil {
+		return nil, err
+	}
+	s.process.Dir = dir // the working directory may be closed to the user that the server runs as
+	s.process.SysProcAttr = attr
+	// For messages in English (see start), and for macOS, where Postgres does not start without a locale.
+	s.process.Env = append(os.Environ(), "LC_ALL=C")
+	// Stderr is not inherited: go test waits until every process that holds its own is gone.
+	if s.stdin, err = s.process.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := s.process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	s.answers = bufio.NewReader(stdout)
+	if err := s.process.Start(); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	if err := s.start(pickPort, settings); err != nil {
+		s.close()
+		return nil, fmt.Errorf("server binaries in %s: %w", bin, err)
+	}
+	return s, nil
+}
+
+func (s *Instance) start(pickPort func() int, settings []string) error {
+	if err := s.command("init"); err != nil {
+		return err
+	}
+	settings = append([]string{
+		"listen_addresses='127.0.0.1'",
+		"unix_socket_directories='" + s.dir + "'",
+		"max_connections=200",
+		"fsync=off",
+	}, settings...)
+	file, err := os.OpenFile(filepath.Join(s.dir, "data", "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString("\n" + strings.Join(settings, "\n") + "\n")
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	// Only binding it tells whether a port is free.
+	for range 10 {
+		s.port = pickPort()
+		err = s.command(fmt.Sprintf("start %d", s.port))
+		if err == nil || !strings.Contains(err.Error(), "Address already in use") {
+			return err
+		}
+	}
+	return err
+}
+
+// command has the supervisor run a command. Its error holds what the command and the server logged meanwhile.
+func (s *Instance) command(command string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log := filepath.Join(s.dir, "log")
+	before, _ := os.ReadFile(log) // not there yet at the first command
+	if _, err := fmt.Fprintln(s.stdin, command); err != nil {
+		return fmt.Errorf("%s: supervisor: %w", command, err)
+	}
+	answer, err := s.answers.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("%s: supervisor: %w", command, err)
+	}
+	if answer != "ok\n" {
+		after, _ := os.ReadFile(log)
+		return fmt.Errorf("%s: %s", command, bytes.TrimSpace(bytes.TrimPrefix(after, before)))
+	}
+	return nil
+}
+
+// close returns when the server is stopped and its directory removed.
+func (s *Instance) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stdin.Close()
+	s.process.Wait()
+}
+
+// randomPort returns a port below those that systems give to outgoing connections. One of these could take the port of
+// a killed server; a client that retries on it may even connect to itself.
+func randomPort() int { return 20_000 + mathrand.IntN(12_000) }
+
+// binaries returns the directory of the server binaries, "" if there are none.
+func binaries() string {
+	if !canStart {
+		return ""
+	}
+	if initdb, err := exec.LookPath("initdb"); err == nil {
+		// PATH may lead to links to single programs.
+		if initdb, err = filepath.EvalSymlinks(initdb); err == nil && complete(filepath.Dir(initdb)) {
+			return filepath.Dir(initdb)
+		}
+	}
+	best, highest := "", 0.0
+	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	for _, dir := range dirs {
+		version, err := strconv.ParseFloat(filepath.Base(filepath.Dir(dir)), 64)
+		if err == nil && version > highest && complete(dir) {
+			best, highest = dir, version
+		}
+	}
+	return best
+}
+
+// complete reports whether dir holds all of the server: a client package brings some of its programs.
+func complete(dir string) bool {
+	for _, program := range []string{"initdb", "pg_ctl", "postgres"} {
+		if _, err := exec.LookPath(filepath.Join(dir, program)); err != nil {
+			return false
+		}
+	}
+	return true
+}

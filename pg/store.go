@@ -1,0 +1,260 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/idem-go/idem"
+)
+
+// DB is what a [Store] needs of a database: a *pgxpool.Pool, a *pgx.Conn, a
+// *pgxpool.Conn or a pgx.Tx, in any query exec mode.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// An Option names the table that [New], [Migrate] and [Migrations] work on.
+type Option func(*names)
+
+// WithTable names the table. Default: "idempotency_requests".
+func WithTable(name string) Option { return func(n *names) { n.table = name } }
+
+// WithSchema names the schema of the table. Default: none, the search_path decides.
+func WithSchema(name string) Option { return func(n *names) { n.schema = name } }
+
+// Store is an [idem.Store] in Postgres. Use [New]. It is as safe for concurrent
+// use as its database is: a pool is, a connection and a transaction are not.
+type Store struct {
+	db      DB
+	sql     statements
+	binding idem.Binding
+}
+
+var (
+	_ idem.Store = (*Store)(nil)
+	_ idem.Bound = (*Store)(nil)
+)
+
+// New returns a store over db. It starts and migrates nothing: see [Migrate].
+//
+// Over a pool no connection is held while a closure runs. Over a connection
+// leases are not renewed. Over a transaction, moreover, every statement runs
+// under a savepoint, so that the transaction stays usable whatever happens;
+// nothing is retried; and what the store records holds once it commits.
+func New(db DB, opts ...Option) *Store {
+	return &Store{db: db, sql: statementsFor(namesOf(opts)), binding: bindingOf(db)}
+}
+
+// Bound implements [idem.Bound].
+func (s *Store) Bound() idem.Binding { return s.binding }
+
+func bindingOf(db DB) idem.Binding {
+	switch db.(type) {
+	case interface{ Commit(context.Context) error }: // pgx.Tx
+		return idem.BoundToTx
+	case interface{ PgConn() *pgconn.PgConn }, interface{ Conn() *pgx.Conn }: // *pgx.Conn, *pgxpool.Conn
+		return idem.BoundToConn
+	}
+	return idem.BoundToNothing
+}
+
+// maxRereads bounds how often a claim is repeated because a rival committed in
+// the middle of the statement. Each time the next one sees the rival's record,
+// unless that has been purged meanwhile.
+const maxRereads = 5
+
+var errKeptChanging = errors.New("pg: the record kept changing")
+
+// Claim implements [idem.Store]: one round trip, or two to take a record over
+// that meanwhile is no longer free.
+func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (rec idem.Record, err error) {
+	args := []any{
+		req.Key.User, req.Key.Scope, req.Key.Key, req.Hash.Sum, req.Hash.Version, uuid(req.Token),
+		uuid(req.ExecutionID), req.Reclaimed, interval(req.Lease), interval(req.Retention),
+	}
+	if seen := req.Replace; seen != nil {
+		rec, err = s.record(ctx, s.sql.takeOver, append(args, string(seen.State), uuid(seen.Token), seen.Attempt)...)
+		if errors.Is(err, pgx.ErrNoRows) {
+			rec, _, err = s.Lookup(ctx, req.Key)
+		}
+		return rec, err
+	}
+	for range maxRereads {
+		if rec, err = s.record(ctx, s.sql.claim, args...); !errors.Is(err, pgx.ErrNoRows) {
+			return rec, err
+		}
+	}
+	return idem.Record{}, errKeptChanging
+}
+
+// Complete implements [idem.Store]: one round trip, or two if the token does
+// not hold a claim.
+func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (completed time.Time, err error) {
+	r := req.Response
+	var code, message pgtype.Text
+	if r.Error != nil {
+		code, message = text(r.Error.Code), text(r.Error.Message)
+	}
+	err = s.queryRow(ctx, s.sql.complete, []any{
+		req.Key.User, req.Key.Scope, req.Key.Key, uuid(req.Token), string(req.State), interval(req.Retention),
+		pgtype.Int2{Int16: int16(r.Status), Valid: r.Status != 0},
+		pgtype.Text{String: r.Codec, Valid: r.Codec != ""},
+		pgtype.Int4{Int32: int32(r.CodecVersion), Valid: r.Codec != ""},
+		r.Body, code, message,
+	}, &completed)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return completed, err
+	}
+	rec, _, err := s.Lookup(ctx, req.Key)
+	switch {
+	case err != nil:
+		return time.Time{}, err
+	case rec.Token == req.Token && rec.State != idem.Processing: // the same completion, sent again
+		return rec.CompletedAt, nil
+	}
+	return time.Time{}, idem.ErrLeaseLost
+}
+
+// Release implements [idem.Store] in one round trip.
+func (s *Store) Release(ctx context.Context, req idem.ReleaseRequest) error {
+	return s.update(ctx, s.sql.release,
+		req.Key.User, req.Key.Scope, req.Key.Key, uuid(req.Token), interval(req.Retention))
+}
+
+// Renew implements [idem.Store] in one round trip.
+func (s *Store) Renew(ctx context.Context, req idem.RenewRequest) error {
+	return s.update(ctx, s.sql.renew,
+		req.Key.User, req.Key.Scope, req.Key.Key, uuid(req.Token), interval(req.Lease), interval(req.Retention))
+}
+
+// Lookup implements [idem.Store] in one round trip.
+func (s *Store) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
+	rec, err := s.record(ctx, s.sql.lookup, key.User, key.Scope, key.Key)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return idem.Record{}, false, nil
+	}
+	return rec, err == nil, err
+}
+
+// Purge implements [idem.Store] in one round trip and, over a pool or a
+// connection, one commit.
+func (s *Store) Purge(ctx context.Context, req idem.PurgeRequest) (res idem.PurgeResult, err error) {
+	var oldest pgtype.Timestamptz
+	var now time.Time
+	sql := strings.Replace(s.sql.purge, "{{limit}}", strconv.Itoa(req.Limit), 1)
+	if err := s.queryRow(ctx, sql, nil, &res.Deleted, &oldest, &now); err != nil {
+		return idem.PurgeResult{}, err
+	}
+	if oldest.Valid {
+		res.Overdue = now.Sub(oldest.Time)
+	}
+	return res, nil
+}
+
+// record reads one record. Every instant in it and the one that it is judged by
+// are the database's.
+func (s *Store) record(ctx context.Context, sql string, args ...any) (idem.Record, error) {
+	var (
+		rec           idem.Record
+		token, id     pgtype.UUID
+		leaseEnd, now time.Time
+		completed     pgtype.Timestamptz
+		status        pgtype.Int2
+		codec         pgtype.Text
+		codecVersion  pgtype.Int4
+		code, message pgtype.Text
+	)
+	err := s.queryRow(ctx, sql, args,
+		&rec.State, &rec.Hash.Sum, &rec.Hash.Version, &token, &id, &rec.Attempt, &rec.Reclaimed, &leaseEnd,
+		&rec.ExpiresAt, &completed, &status, &codec, &codecVersion, &rec.Response.Body,
+		&code, &message, &now)
+	if err != nil {
+		return idem.Record{}, err
+	}
+	rec.Token, rec.ExecutionID, rec.CompletedAt = token.Bytes, id.Bytes, completed.Time
+	rec.Expired = !now.Before(rec.ExpiresAt)
+	if rec.State == idem.Processing {
+		rec.LeaseLeft = leaseEnd.Sub(now)
+	}
+	rec.Response.Status, rec.Response.Codec, rec.Response.CodecVersion = idem.Status(status.Int16), codec.String, int(codecVersion.Int32)
+	if code.Valid {
+		rec.Response.Error = &idem.ErrorValue{Code: code.String, Message: message.String}
+	}
+	return rec, nil
+}
+
+func (s *Store) queryRow(ctx context.Context, sql string, args []any, into ...any) error {
+	return s.guard(ctx, func(db DB) error { return db.QueryRow(ctx, sql, args...).Scan(into...) })
+}
+
+// update carries out a statement that the claim's token fences.
+func (s *Store) update(ctx context.Context, sql string, args ...any) error {
+	return s.guard(ctx, func(db DB) error {
+		tag, err := db.Exec(ctx, sql, args...)
+		if err == nil && tag.RowsAffected() == 0 {
+			return idem.ErrLeaseLost
+		}
+		return err
+	})
+}
+
+// guard runs a statement, in a caller's transaction under a savepoint: an error
+// must leave the transaction as it was.
+func (s *Store) guard(ctx context.Context, run func(DB) error) error {
+	if s.binding != idem.BoundToTx {
+		return classify(run(s.db))
+	}
+	savepoint, err := s.db.Begin(ctx)
+	if err != nil {
+		return idem.Permanent(err)
+	}
+	if err := run(savepoint); err != nil {
+		_ = savepoint.Rollback(context.WithoutCancel(ctx))
+		return idem.Permanent(err) // the caller decides whether its transaction runs again
+	}
+	return idem.Permanent(savepoint.Commit(ctx))
+}
+
+// classify marks the errors that repetition does not mend.
+func classify(err error) error {
+	var unreadable pgx.ScanArgError
+	var pgErr *pgconn.PgError
+	switch {
+	case errors.As(err, &unreadable):
+		return errors.Join(idem.ErrCorruptRecord, err)
+	case errors.As(err, &pgErr) && !passing(pgErr.Code):
+		return idem.Permanent(err)
+	}
+	return err
+}
+
+// passing reports whether an SQLSTATE may be gone the next time.
+func passing(state string) bool {
+	switch state[:min(2, len(state))] {
+	case "08", "40", "53", "57", "58": // connection, rollback, resources, operator, system
+		return true
+	}
+	return state == "55P03" || state == "25006" // lock not available; read-only, as after a failover
+}
+
+func uuid(id idem.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != idem.ID{}} }
+
+func text(s string) pgtype.Text { return pgtype.Text{String: s, Valid: true} }
+
+// interval rounds up: a duration that is not zero must not become zero.
+func interval(d time.Duration) pgtype.Interval {
+	us := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		us++
+	}
+	return pgtype.Interval{Microseconds: us, Valid: true}
+}

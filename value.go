@@ -1,0 +1,103 @@
+package idem
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+)
+
+var errTooLarge = errors.New("result is larger than the limit of WithMaxResultBytes")
+
+// encode returns the bytes to keep of v. Where T contains an interface, decoding
+// may give other types than fn put in (a json.Number for an int64), so v then
+// becomes its own replay: all callers see equal types.
+func encode[T any](c *call, v *T) (body []byte, err error) {
+	defer recovered(&err)
+	if body, err = c.cfg.codec.Encode(v, associatedData(c.key)); err != nil {
+		return nil, err
+	}
+	if len(body) > c.cfg.maxResult {
+		return nil, errTooLarge
+	}
+	if containsInterface(reflect.TypeFor[T]()) {
+		var decoded T
+		if err := c.cfg.codec.Decode(body, c.cfg.codec.Version(), &decoded, associatedData(c.key)); err != nil {
+			return nil, err
+		}
+		*v = decoded
+	}
+	if body == nil {
+		body = []byte{} // nil means that nothing was kept
+	}
+	return body, nil
+}
+
+func decode[T any](c *call, r Response, v *T) error {
+	var decoded T
+	err := func() (err error) {
+		defer recovered(&err)
+		if r.Codec != c.cfg.codec.Name() {
+			return fmt.Errorf("this call's codec is %q", c.cfg.codec.Name())
+		}
+		return c.cfg.codec.Decode(r.Body, r.CodecVersion, &decoded, associatedData(c.key))
+	}()
+	if err != nil {
+		return &DecodeError{Codec: r.Codec, Version: r.CodecVersion, Err: err}
+	}
+	*v = decoded
+	return nil
+}
+
+// recovered turns a panic of a codec or of a value's own methods into an error:
+// fn has run, so its outcome must still be settled.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("codec panicked: %v", p)
+	}
+}
+
+// associatedData binds a sealed value to its record: the parts of the key, each
+// behind its length.
+func associatedData(k Key) []byte {
+	b := make([]byte, 0, 3+len(k.User)+len(k.Scope)+len(k.Key)+8)
+	for _, part := range [...]string{k.User, k.Scope, k.Key} {
+		b = binary.AppendUvarint(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	return b
+}
+
+var interfaces sync.Map // reflect.Type → bool: whether it contains an interface
+
+func containsInterface(t reflect.Type) bool {
+	if found, ok := interfaces.Load(t); ok {
+		return found.(bool)
+	}
+	found := findInterface(t, map[reflect.Type]bool{})
+	interfaces.Store(t, found)
+	return found
+}
+
+func findInterface(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Interface:
+		return true
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return findInterface(t.Elem(), seen)
+	case reflect.Map:
+		return findInterface(t.Key(), seen) || findInterface(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if findInterface(t.Field(i).Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
