@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -84,8 +85,7 @@ func (c *call) claim(ctx context.Context) (Record, time.Time, error) {
 	var (
 		fresh   = c.newClaim()
 		req     = fresh
-		giveUp  = time.Now().Add(c.cfg.wait)
-		pause   = firstPause
+		wait    = c.patience()
 		changed int
 	)
 	for {
@@ -97,7 +97,8 @@ func (c *call) claim(ctx context.Context) (Record, time.Time, error) {
 			return Record{}, until, err
 		}
 		if rec.Token == req.Token {
-			return rec, until, c.admit(ctx, req, rec)
+			until, err := c.admit(ctx, req, rec, until)
+			return rec, until, err
 		}
 		free, err := c.judge(rec)
 		switch {
@@ -106,15 +107,41 @@ func (c *call) claim(ctx context.Context) (Record, time.Time, error) {
 		case free:
 			changed++
 			req = c.takeOver(fresh, rec)
-		case errors.Is(err, ErrInProgress) && time.Now().Before(giveUp):
-			if !sleep(ctx, min(pause, rec.LeaseLeft, time.Until(giveUp))) {
-				return Record{}, until, errors.Join(err, ctx.Err())
+		case errors.Is(err, ErrInProgress) && wait.more():
+			if err := wait.sleep(ctx, err); err != nil {
+				return Record{}, until, err
 			}
-			pause, changed, req = min(2*pause, maxPause), 0, fresh
+			changed, req = 0, fresh
 		default:
 			return rec, until, c.refuse(rec, err)
 		}
 	}
+}
+
+// patience is what is left of WithWait.
+type patience struct {
+	giveUp time.Time
+	pause  time.Duration
+}
+
+func (c *call) patience() patience {
+	return patience{time.Now().Add(c.cfg.wait), firstPause}
+}
+
+func (p *patience) more() bool { return time.Now().Before(p.giveUp) }
+
+// sleep pauses before the next look at a key that is in progress, but not
+// beyond the end of the lease that it saw.
+func (p *patience) sleep(ctx context.Context, inProgress error) error {
+	d := min(p.pause, time.Until(p.giveUp))
+	if e := (*InProgressError)(nil); errors.As(inProgress, &e) {
+		d = min(d, e.RetryAfter)
+	}
+	p.pause = min(2*p.pause, maxPause)
+	if !sleep(ctx, d) {
+		return errors.Join(inProgress, ctx.Err())
+	}
+	return nil
 }
 
 const (
@@ -200,16 +227,49 @@ func (c *call) takeOver(fresh ClaimRequest, seen Record) ClaimRequest {
 	return req
 }
 
-// admit is the last look before fn runs.
-func (c *call) admit(ctx context.Context, req ClaimRequest, rec Record) error {
+// admit is the last look before fn runs, and returns until when the claim holds.
+func (c *call) admit(ctx context.Context, req ClaimRequest, rec Record, until time.Time) (time.Time, error) {
 	if err := ctx.Err(); err != nil { // nobody is there any more, and nothing has happened yet
-		_ = c.release(rec, time.Now())
-		return err
+		c.giveBack(req, rec)
+		return until, err
 	}
-	if req.Reclaimed && !req.Replace.Reclaimed {
+	if !time.Now().Before(until) { // the answer took longer than the lease: is the claim still ours?
+		sent, err := c.renew(c.background, rec)
+		if err != nil {
+			return until, c.unavailable(fmt.Errorf("the claim took longer than its lease: %w", err))
+		}
+		until = sent.Add(c.cfg.lease)
+	}
+	if reclaims(req) {
 		c.event(EventReclaimed, rec, nil)
 	}
-	return nil
+	return until, nil
+}
+
+// reclaims reports whether req takes over a claim without an outcome.
+func reclaims(req ClaimRequest) bool {
+	return req.Replace != nil && !req.Replace.Expired && !req.Replace.released()
+}
+
+// giveBack undoes a claim that will not be used: the key becomes what it was,
+// free or stale.
+func (c *call) giveBack(req ClaimRequest, rec Record) {
+	if !reclaims(req) {
+		_ = c.release(rec, time.Now())
+		return
+	}
+	c.cfg.lease = 1 // of no length: the outcome stays unknown
+	_, _ = c.renew(c.background, rec)
+}
+
+// renew asks the store once to renew the claim, and returns when it did.
+func (c *call) renew(ctx context.Context, rec Record) (sent time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	sent = time.Now()
+	return sent, c.store.Renew(ctx, RenewRequest{
+		Key: c.key, Token: rec.Token, Lease: c.cfg.lease, Retention: c.cfg.retention,
+	})
 }
 
 // run runs fn under the claim rec and settles it, whichever way fn ends. There
@@ -218,14 +278,17 @@ func (c *call) admit(ctx context.Context, req ClaimRequest, rec Record) error {
 func run[T any](ctx context.Context, c *call, rec Record, until time.Time,
 	fn func(context.Context) (T, Status, error),
 ) (res Result[T], err error) {
-	ctx, lease := c.hold(ctx, rec, until)
+	work := c.execution(ctx, rec)
+	work.open = true
+	ctx, lease := c.hold(work, until)
 	defer lease.join()
 	out := Outcome{Panicked: true} // until it has returned
 	began := time.Now()
 	defer func() {
 		e := Event{Kind: EventExecuted, Status: out.Status, Duration: time.Since(began)}
 		lost, until := lease.stop()
-		completed, problem := c.settle(rec, out, lost, until, e, func() ([]byte, error) { return encode(c, &res.Value) })
+		tx := work.close()
+		completed, problem := c.settle(work.rec, tx, out, lost, until, e, func() ([]byte, error) { return encode(c, &res.Value) })
 		if !completed.IsZero() {
 			res.CompletedAt, res.ExpiresAt = completed, completed.Add(c.cfg.retention)
 		}

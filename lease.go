@@ -29,17 +29,15 @@ type lease struct {
 }
 
 // hold returns the closure's context and the lease that it runs under.
-func (c *call) hold(ctx context.Context, rec Record, until time.Time) (context.Context, *lease) {
-	if c.cfg.detached {
-		ctx = context.WithoutCancel(ctx)
-	}
-	l := &lease{call: c, rec: rec, until: until, over: make(chan struct{})}
-	ctx, l.cancel = context.WithCancelCause(&execution{ctx, &l.rec})
+func (c *call) hold(work *execution, until time.Time) (context.Context, *lease) {
+	l := &lease{call: c, rec: work.rec, until: until, over: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(work)
+	l.cancel = cancel
 	left := time.Until(until)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if bindingOf(c.store) == BoundToNothing {
-		l.timer = time.AfterFunc(min(c.cfg.lease/3, left), l.keep)
+		l.timer = time.AfterFunc(left-2*(c.cfg.lease/3), l.keep) // a third after the claim was sent
 	} else {
 		l.timer = time.AfterFunc(left, l.lose) // the closure may be using the only connection
 	}
@@ -56,7 +54,7 @@ func (l *lease) keep() {
 	defer close(l.ended)
 	end := time.AfterFunc(time.Until(l.until), l.lose)
 	defer end.Stop()
-	for {
+	for !l.isOver() {
 		pause, err := l.renew(ctx)
 		switch {
 		case l.isOver(): // the run has ended meanwhile: the answer does not matter
@@ -90,20 +88,15 @@ func (l *lease) begin() (context.Context, bool) {
 
 // renew asks once, and says how long to pause before the next time.
 func (l *lease) renew(ctx context.Context) (pause time.Duration, err error) {
-	cfg := &l.call.cfg
-	ctx, cancel := context.WithTimeout(ctx, cfg.timeout)
-	defer cancel()
-	sent := time.Now()
-	err = l.call.store.Renew(ctx, RenewRequest{
-		Key: l.call.key, Token: l.rec.Token, Lease: cfg.lease, Retention: cfg.retention,
-	})
+	length := l.call.cfg.lease
+	sent, err := l.call.renew(ctx, l.rec)
 	if err != nil {
-		return min(cfg.lease/10, time.Second), err
+		return min(length/10, time.Second), err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.until = sent.Add(cfg.lease)
-	return cfg.lease / 3, nil
+	l.until = sent.Add(length)
+	return length / 3, nil
 }
 
 func (l *lease) isOver() bool {

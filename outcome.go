@@ -19,6 +19,9 @@ type Outcome struct {
 	Panicked bool // or ended by runtime.Goexit; Status and Err say nothing then
 }
 
+// failed reports whether the run's writes are to be undone where they can be.
+func (o Outcome) failed() bool { return o.Panicked || o.Err != nil }
+
 // Disposition says what becomes of a claim when its run has ended.
 type Disposition int
 

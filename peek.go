@@ -36,7 +36,8 @@ func Peek(ctx context.Context, store Store, key Key, payload any, opts ...Option
 // to learn what happened: for example by asking the payment provider about
 // [ExecutionID], or because an operator knows. What find returns is settled as
 // an outcome of [Do] is: a final status is kept and replayed from then on; a
-// passing one, such as 503, frees the key; [Unknown] leaves it as it was.
+// passing one, such as 503, frees the key. An error without a status means that
+// find has learnt nothing: the key stays as it was.
 //
 // T and the codec must be those of the key's Do. It returns
 // [ErrNothingToResolve] if the key has no unknown outcome, and [ErrInProgress]
@@ -51,14 +52,13 @@ func Resolve[T any](ctx context.Context, store Store, key Key,
 	case find == nil:
 		return Result[T]{}, invalidOption("nil find")
 	}
-	rec, found, err := c.lookup(ctx)
-	switch {
-	case err != nil:
+	c.cfg.disposition = knowing(c.cfg.disposition)
+	rec, _, err := c.lookup(ctx)
+	if err != nil {
 		return Result[T]{}, err
-	case !found, rec.Expired, rec.State != Processing, rec.released():
-		return Result[T]{}, ErrNothingToResolve
-	case rec.LeaseLeft > 0:
-		return Result[T]{}, &InProgressError{RetryAfter: rec.LeaseLeft}
+	}
+	if err := c.unresolved(rec); err != nil {
+		return Result[T]{}, err
 	}
 	req := c.newClaim()
 	req.Hash, req.ExecutionID, req.Reclaimed, req.Replace = rec.Hash, rec.ExecutionID, true, &rec
@@ -67,12 +67,41 @@ func Resolve[T any](ctx context.Context, store Store, key Key,
 	case err != nil:
 		return Result[T]{}, err
 	case won.Token != req.Token: // somebody else was first
-		return Result[T]{}, &InProgressError{RetryAfter: max(won.LeaseLeft, firstPause)}
+		if err := c.unresolved(won); err != nil {
+			return Result[T]{}, err
+		}
+		return Result[T]{}, &InProgressError{RetryAfter: busyRetryAfter}
 	}
-	if err := c.admit(ctx, req, won); err != nil {
+	if until, err = c.admit(ctx, req, won, until); err != nil {
 		return Result[T]{}, err
 	}
 	return run(ctx, c, won, until, find)
+}
+
+// unresolved returns nil if the record's outcome is unknown.
+func (c *call) unresolved(rec Record) error {
+	switch {
+	case rec.Attempt == 0, rec.Expired, rec.released():
+		return ErrNothingToResolve
+	case !rec.readable():
+		return c.refuse(rec, ErrCorruptRecord)
+	case rec.State != Processing:
+		return ErrNothingToResolve
+	case rec.LeaseLeft > 0:
+		return &InProgressError{RetryAfter: rec.LeaseLeft}
+	}
+	return nil
+}
+
+// knowing is the disposition d for [Resolve]: to have learnt nothing is no
+// reason to do the work again.
+func knowing(d func(Outcome) Disposition) func(Outcome) Disposition {
+	return func(o Outcome) Disposition {
+		if o.Err != nil && o.Status == 0 {
+			return Hold
+		}
+		return d(o)
+	}
 }
 
 func (c *call) lookup(ctx context.Context) (Record, bool, error) {

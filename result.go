@@ -2,6 +2,7 @@ package idem
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -23,21 +24,33 @@ type Result[T any] struct {
 // execution is the closure's context: it knows the claim that it runs under.
 type execution struct {
 	context.Context
-	rec *Record
+	key Key
+	rec Record
+
+	mu   sync.Mutex
+	open bool     // for Enlist: the closure is running
+	tx   Enlisted // nil if the outcome is recorded on its own
+}
+
+func (c *call) execution(ctx context.Context, rec Record) *execution {
+	if c.cfg.detached {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return &execution{Context: ctx, key: c.key, rec: rec}
 }
 
 type executionKey struct{}
 
 func (e *execution) Value(key any) any {
 	if key == (executionKey{}) {
-		return e.rec
+		return e
 	}
 	return e.Context.Value(key)
 }
 
 func recordOf(ctx context.Context) Record {
-	if rec, ok := ctx.Value(executionKey{}).(*Record); ok {
-		return *rec
+	if e, ok := ctx.Value(executionKey{}).(*execution); ok {
+		return e.rec
 	}
 	return Record{}
 }

@@ -7,20 +7,23 @@ import (
 	"time"
 )
 
-// settle does what the disposition of out says with the claim rec, and returns
-// the time of completion, if the outcome was recorded, and what the caller must
-// know besides fn's own answer.
-func (c *call) settle(rec Record, out Outcome, lost bool, until time.Time, e Event,
+// settle does what the disposition of out says with the claim rec and with the
+// transaction that the closure enlisted, if any. It returns the time of completion, if the outcome was recorded, and what the
+// caller must know besides fn's own answer.
+func (c *call) settle(rec Record, tx Enlisted, out Outcome, lost bool, until time.Time, e Event,
 	encode func() ([]byte, error),
 ) (completed time.Time, problem error) {
-	e.Disposition = c.cfg.disposition(out)
+	e.Disposition = c.dispose(out)
+	if tx != nil && (e.Disposition != Keep || out.failed()) {
+		tx.Rollback(c.background)
+		tx = nil
+	}
 	switch e.Disposition {
 	case Keep:
-		completed, problem = c.complete(rec, out, until, encode)
+		completed, problem = c.complete(rec, tx, out, until, encode)
 	case Release:
 		problem = c.release(rec, until)
-	default:
-		e.Disposition = Hold
+	case Hold:
 		if lost {
 			problem = ErrLeaseLost
 		}
@@ -40,10 +43,41 @@ func (c *call) settle(rec Record, out Outcome, lost bool, until time.Time, e Eve
 	return completed, problem
 }
 
+func (c *call) dispose(out Outcome) Disposition {
+	if d := c.cfg.disposition(out); d == Keep || d == Release {
+		return d
+	}
+	return Hold
+}
+
 // complete records the outcome, with the value if it can be kept.
-func (c *call) complete(rec Record, out Outcome, until time.Time,
+func (c *call) complete(rec Record, tx Enlisted, out Outcome, until time.Time,
 	encode func() ([]byte, error),
 ) (completed time.Time, err error) {
+	req, notKept := c.completion(rec, out, encode)
+	if tx != nil {
+		completed, err = c.commit(tx, req)
+	} else {
+		err = c.persist(until, func(ctx context.Context) (err error) {
+			completed, err = c.store.Complete(ctx, req)
+			return err
+		})
+	}
+	switch {
+	case errors.Is(err, ErrLeaseLost):
+		return time.Time{}, ErrLeaseLost
+	case errors.Is(err, ErrOutcomeUnknown):
+		return time.Time{}, err
+	case err != nil:
+		return time.Time{}, fmt.Errorf("%w: %w", ErrNotRecorded, err)
+	case notKept != nil:
+		return completed, fmt.Errorf("%w: %w", ErrNotRecorded, notKept)
+	}
+	return completed, nil
+}
+
+// completion returns what is to be recorded of out, and why its value is not.
+func (c *call) completion(rec Record, out Outcome, encode func() ([]byte, error)) (CompleteRequest, error) {
 	state, response := c.cfg.answer(out)
 	var notKept error
 	if response.Status == 0 {
@@ -51,21 +85,9 @@ func (c *call) complete(rec Record, out Outcome, until time.Time,
 	} else if response.Body, notKept = encode(); notKept == nil {
 		response.Codec, response.CodecVersion = c.cfg.codec.Name(), c.cfg.codec.Version()
 	}
-	err = c.persist(until, func(ctx context.Context) (err error) {
-		completed, err = c.store.Complete(ctx, CompleteRequest{
-			Key: c.key, Token: rec.Token, State: state, Response: response, Retention: c.cfg.retention,
-		})
-		return err
-	})
-	switch {
-	case errors.Is(err, ErrLeaseLost):
-		return time.Time{}, ErrLeaseLost
-	case err != nil:
-		return time.Time{}, fmt.Errorf("%w: %w", ErrNotRecorded, err)
-	case notKept != nil:
-		return completed, fmt.Errorf("%w: %w", ErrNotRecorded, notKept)
-	}
-	return completed, nil
+	return CompleteRequest{
+		Key: c.key, Token: rec.Token, State: state, Response: response, Retention: c.cfg.retention,
+	}, notKept
 }
 
 // release frees the claim. A release whose answer was lost finds nothing to do

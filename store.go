@@ -32,6 +32,9 @@ type Store interface {
 	// state, token and attempt and is still free (expired, or processing with
 	// its lease over), all checked in one atomic step. Otherwise it changes
 	// nothing, and returns the zero Record if the key has none.
+	//
+	// If what keeps it from claiming is a transaction that has not published
+	// anything yet, it returns req.Busy().
 	Claim(ctx context.Context, req ClaimRequest) (Record, error)
 
 	// Complete settles the claim that holds req.Token and returns the time of
@@ -146,6 +149,16 @@ type ClaimRequest struct {
 	Reclaimed        bool
 	Lease, Retention time.Duration // the record expires Lease + Retention from now
 	Replace          *Record       // the record to take over, as it was seen; nil to claim only an absent key
+}
+
+// busyRetryAfter is the hint for callers that find a transaction at work.
+const busyRetryAfter = time.Second
+
+// Busy returns the record that stands for a key at which a transaction is at
+// work: another owner's, with a lease that is only a hint, and with the
+// request's own hash, since nobody can tell yet whether the payloads differ.
+func (r *ClaimRequest) Busy() Record {
+	return Record{State: Processing, Hash: r.Hash, Token: ID{0xff}, Attempt: 1, LeaseLeft: busyRetryAfter}
 }
 
 // CompleteRequest is the argument of [Store.Complete].

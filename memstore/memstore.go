@@ -4,6 +4,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -58,6 +59,7 @@ func New(opts ...Option) *Store {
 // view returns the record as it is seen at the given time.
 func (r *record) view(now time.Time) idem.Record {
 	v := r.Record
+	v.Response = clone(v.Response)
 	v.Expired = !now.Before(v.ExpiresAt)
 	if v.State == idem.Processing {
 		v.LeaseLeft = r.leaseEnd.Sub(now)
@@ -65,10 +67,19 @@ func (r *record) view(now time.Time) idem.Record {
 	return v
 }
 
-// holds reports whether token is that of the record's claim. A released record
-// has no token, and a token is never zero.
-func (r *record) holds(token idem.ID) bool {
-	return r != nil && r.State == idem.Processing && r.Token == token
+// clone returns a response that shares no memory with r.
+func clone(r idem.Response) idem.Response {
+	r.Body = bytes.Clone(r.Body)
+	if r.Error != nil {
+		e := *r.Error
+		r.Error = &e
+	}
+	return r
+}
+
+// of reports whether token made the record. A released one has no token.
+func (r *record) of(token idem.ID) bool {
+	return r != nil && r.Token == token && token != idem.ID{}
 }
 
 // Claim implements [idem.Store].
@@ -128,12 +139,12 @@ func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (time.Ti
 	defer s.mu.Unlock()
 	r := s.records[req.Key]
 	switch {
-	case r == nil || r.Token != req.Token:
+	case !r.of(req.Token):
 		return time.Time{}, idem.ErrLeaseLost
 	case r.State != idem.Processing: // the same completion, sent again
 		return r.CompletedAt, nil
 	}
-	r.State, r.Response, r.CompletedAt = req.State, req.Response, time.Now()
+	r.State, r.Response, r.CompletedAt = req.State, clone(req.Response), time.Now()
 	r.ExpiresAt = r.CompletedAt.Add(req.Retention)
 	return r.CompletedAt, nil
 }
@@ -160,7 +171,7 @@ func (s *Store) update(ctx context.Context, key idem.Key, token idem.ID, change 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.records[key]
-	if !r.holds(token) {
+	if !r.of(token) || r.State != idem.Processing {
 		return idem.ErrLeaseLost
 	}
 	change(r, time.Now())

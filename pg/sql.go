@@ -29,6 +29,8 @@ func (n names) quoted(table string) string {
 // the transaction or the statement may lie before a wait for a lock.
 type statements struct {
 	claim, takeOver, complete, release, renew, lookup, purge string
+
+	lock, nested, finish, completeOrRaise string // within a transaction, see tx.go
 }
 
 const (
@@ -45,20 +47,35 @@ func statementsFor(n names) statements {
 		"{{clock}}", clock,
 		"{{this}}", this,
 		"{{record}}", record,
+		"{{table_name}}", "'"+strings.ReplaceAll(n.quoted(n.table), "'", "''")+"'",
 	).Replace
+	// A lock is on the key's digest and the table, since locks are the whole
+	// database's.
+	lockID := func(digest string) string { return digest + with(`::bigint # {{table_name}}::regclass::oid::bigint`) }
+	complete := with(`
+UPDATE {{table}} SET status = $5, completed_at = now, expires_at = now + $6::interval, updated_at = now,
+	response_status = $7::smallint, response_codec = $8, response_codec_version = $9::integer,
+	response_body = $10::bytea, error_code = $11, error_message = $12
+FROM {{clock}}
+WHERE {{this}} AND token = $4::uuid AND status = 'processing'
+RETURNING completed_at`)
 	return statements{
-		// The look-up comes first, and the insert runs only where it found
-		// nothing, so that a replay locks and writes nothing. A rival that
-		// commits between the two leaves this with no row: claim again.
+		// The look-up comes first, and the rest runs only where it found
+		// nothing, so that a replay locks and writes nothing. The insert would
+		// wait for a transaction that is about to insert the same key: the
+		// shared lock, which such a transaction holds exclusively, says so
+		// instead. No row means that, or that a rival committed in between.
 		claim: with(`
 WITH seen AS (
 	SELECT {{record}} FROM {{table}} WHERE {{this}}
+), locked AS MATERIALIZED (
+	SELECT pg_try_advisory_xact_lock_shared(` + lockID("$11") + `) AS ok WHERE NOT EXISTS (SELECT FROM seen)
 ), made AS (
 	INSERT INTO {{table}} (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
 		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at)
 	SELECT $1, $2, $3, $4, $5::smallint, 'processing', $6::uuid,
 		$7::uuid, 1, $8::boolean, now + $9::interval, now + $9::interval + $10::interval, now + $10::interval, now, now
-	FROM {{clock}} WHERE NOT EXISTS (SELECT FROM seen)
+	FROM locked, {{clock}} WHERE locked.ok
 	ON CONFLICT (user_id, scope, idempotency_key) DO NOTHING
 	RETURNING {{record}}
 )
@@ -67,6 +84,9 @@ UNION ALL
 SELECT {{record}}, clock_timestamp() FROM seen`),
 
 		takeOver: with(`
+WITH locked AS MATERIALIZED (
+	SELECT pg_try_advisory_xact_lock_shared(` + lockID("$11") + `) AS ok
+)
 UPDATE {{table}} SET request_hash = $4, hash_version = $5::smallint, status = 'processing', token = $6::uuid,
 	execution_id = $7::uuid, attempt = attempt + 1, reclaimed = $8::boolean,
 	lease_expires_at = now + $9::interval, expires_at = now + $9::interval + $10::interval,
@@ -74,18 +94,12 @@ UPDATE {{table}} SET request_hash = $4, hash_version = $5::smallint, status = 'p
 	inserted_at = CASE WHEN expires_at <= now THEN now ELSE inserted_at END, updated_at = now,
 	completed_at = NULL, response_status = NULL, response_codec = NULL, response_codec_version = NULL,
 	response_body = NULL, error_code = NULL, error_message = NULL
-FROM {{clock}}
-WHERE {{this}} AND status = $11 AND token IS NOT DISTINCT FROM $12::uuid AND attempt = $13
+FROM locked, {{clock}}
+WHERE locked.ok AND {{this}} AND status = $12 AND token IS NOT DISTINCT FROM $13::uuid AND attempt = $14
 	AND (expires_at <= now OR status = 'processing' AND lease_expires_at <= now)
 RETURNING {{record}}, clock_timestamp()`),
 
-		complete: with(`
-UPDATE {{table}} SET status = $5, completed_at = now, expires_at = now + $6::interval, updated_at = now,
-	response_status = $7::smallint, response_codec = $8, response_codec_version = $9::integer,
-	response_body = $10::bytea, error_code = $11, error_message = $12
-FROM {{clock}}
-WHERE {{this}} AND token = $4::uuid AND status = 'processing'
-RETURNING completed_at`),
+		complete: complete,
 
 		release: with(`
 UPDATE {{table}} SET token = NULL, lease_expires_at = now, expires_at = now + $5::interval, updated_at = now
@@ -116,5 +130,46 @@ WITH expired AS (
 	RETURNING t.expires_at
 )
 SELECT count(*), min(expires_at), clock_timestamp() FROM gone`),
+
+		lock: `SELECT pg_try_advisory_xact_lock(` + lockID("$1") + `)`,
+
+		// Whether this session holds the lock already: locks are re-entrant.
+		nested: `
+SELECT EXISTS (
+	SELECT FROM pg_locks, (SELECT ` + lockID("$1") + ` AS id) AS lock
+	WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND mode = 'ExclusiveLock' AND objsubid = 1
+		AND classid::bigint = (lock.id >> 32) & 4294967295 AND objid::bigint = lock.id & 4294967295
+)`,
+
+		// The whole record at once, or in the place of the one that was seen.
+		// No row means that a rival was first: the division raises, so that the
+		// COMMIT behind it in the batch is never reached.
+		finish: with(`
+WITH done AS (
+	INSERT INTO {{table}} AS old (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
+		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at,
+		completed_at, response_status, response_codec, response_codec_version, response_body, error_code, error_message)
+	SELECT $1, $2, $3, $4, $5::smallint, $6, $7::uuid,
+		$8::uuid, $9::integer, $10::boolean, now, now + $11::interval, now + $11::interval, now, now,
+		now, $12::smallint, $13, $14::integer, $15::bytea, $16, $17
+	FROM {{clock}}
+	ON CONFLICT (user_id, scope, idempotency_key) DO UPDATE SET
+		request_hash = excluded.request_hash, hash_version = excluded.hash_version, status = excluded.status,
+		token = excluded.token, execution_id = excluded.execution_id, attempt = excluded.attempt,
+		reclaimed = excluded.reclaimed, lease_expires_at = excluded.lease_expires_at, expires_at = excluded.expires_at,
+		purge_after = CASE WHEN old.expires_at <= excluded.updated_at THEN excluded.purge_after ELSE old.purge_after END,
+		inserted_at = CASE WHEN old.expires_at <= excluded.updated_at THEN excluded.inserted_at ELSE old.inserted_at END,
+		updated_at = excluded.updated_at, completed_at = excluded.completed_at,
+		response_status = excluded.response_status, response_codec = excluded.response_codec,
+		response_codec_version = excluded.response_codec_version, response_body = excluded.response_body,
+		error_code = excluded.error_code, error_message = excluded.error_message
+	WHERE old.status = $18 AND old.token IS NOT DISTINCT FROM $19::uuid AND old.attempt = $20
+		AND (old.expires_at <= excluded.updated_at
+			OR old.status = 'processing' AND old.lease_expires_at <= excluded.updated_at)
+	RETURNING completed_at
+)
+SELECT max(completed_at), 1 / count(*) FROM done`),
+
+		completeOrRaise: `WITH done AS (` + complete + `) SELECT max(completed_at), 1 / count(*) FROM done`,
 	}
 }

@@ -2,7 +2,10 @@ package pg
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -67,50 +70,49 @@ func bindingOf(db DB) idem.Binding {
 	return idem.BoundToNothing
 }
 
-// maxRereads bounds how often a claim is repeated because a rival committed in
-// the middle of the statement. Each time the next one sees the rival's record,
-// unless that has been purged meanwhile.
-const maxRereads = 5
-
-var errKeptChanging = errors.New("pg: the record kept changing")
-
-// Claim implements [idem.Store]: one round trip, or two to take a record over
-// that meanwhile is no longer free.
-func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (rec idem.Record, err error) {
-	args := []any{
+// Claim implements [idem.Store]: one round trip, or two if a rival was first.
+func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
+	sql, args := s.sql.claim, []any{
 		req.Key.User, req.Key.Scope, req.Key.Key, req.Hash.Sum, req.Hash.Version, uuid(req.Token),
-		uuid(req.ExecutionID), req.Reclaimed, interval(req.Lease), interval(req.Retention),
+		uuid(req.ExecutionID), req.Reclaimed, interval(req.Lease), interval(req.Retention), digest(req.Key),
 	}
-	if seen := req.Replace; seen != nil {
-		rec, err = s.record(ctx, s.sql.takeOver, append(args, string(seen.State), uuid(seen.Token), seen.Attempt)...)
-		if errors.Is(err, pgx.ErrNoRows) {
-			rec, _, err = s.Lookup(ctx, req.Key)
-		}
+	seen := req.Replace
+	if seen != nil {
+		sql, args = s.sql.takeOver, append(args, string(seen.State), uuid(seen.Token), seen.Attempt)
+	}
+	rec, err := s.record(ctx, sql, args...)
+	if !errors.Is(err, pgx.ErrNoRows) {
 		return rec, err
 	}
-	for range maxRereads {
-		if rec, err = s.record(ctx, s.sql.claim, args...); !errors.Is(err, pgx.ErrNoRows) {
-			return rec, err
-		}
+	rec, found, err := s.Lookup(ctx, req.Key)
+	switch {
+	case err != nil:
+		return idem.Record{}, err
+	case seen == nil && !found, seen != nil && found && rec.Token == seen.Token && rec.Attempt == seen.Attempt && rec.State == seen.State && free(rec):
+		return req.Busy(), nil // nothing but a transaction stood in the way
 	}
-	return idem.Record{}, errKeptChanging
+	return rec, nil
+}
+
+func free(rec idem.Record) bool {
+	return rec.Expired || rec.State == idem.Processing && rec.LeaseLeft <= 0
+}
+
+// digest is what a key is locked by. A collision of two keys makes one of them
+// look busy while the other is; SHA-256, so that nobody can choose one.
+func digest(k idem.Key) int64 {
+	h := sha256.New()
+	for _, part := range [...]string{k.User, k.Scope, k.Key} {
+		_ = binary.Write(h, binary.BigEndian, int64(len(part)))
+		_, _ = io.WriteString(h, part)
+	}
+	return int64(binary.BigEndian.Uint64(h.Sum(nil)))
 }
 
 // Complete implements [idem.Store]: one round trip, or two if the token does
 // not hold a claim.
 func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (completed time.Time, err error) {
-	r := req.Response
-	var code, message pgtype.Text
-	if r.Error != nil {
-		code, message = text(r.Error.Code), text(r.Error.Message)
-	}
-	err = s.queryRow(ctx, s.sql.complete, []any{
-		req.Key.User, req.Key.Scope, req.Key.Key, uuid(req.Token), string(req.State), interval(req.Retention),
-		pgtype.Int2{Int16: int16(r.Status), Valid: r.Status != 0},
-		pgtype.Text{String: r.Codec, Valid: r.Codec != ""},
-		pgtype.Int4{Int32: int32(r.CodecVersion), Valid: r.Codec != ""},
-		r.Body, code, message,
-	}, &completed)
+	err = s.queryRow(ctx, s.sql.complete, completeArgs(req), &completed)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return completed, err
 	}
@@ -122,6 +124,25 @@ func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (complet
 		return rec.CompletedAt, nil
 	}
 	return time.Time{}, idem.ErrLeaseLost
+}
+
+func completeArgs(req idem.CompleteRequest) []any {
+	return append([]any{
+		req.Key.User, req.Key.Scope, req.Key.Key, uuid(req.Token), string(req.State), interval(req.Retention),
+	}, responseArgs(req.Response)...)
+}
+
+func responseArgs(r idem.Response) []any {
+	var code, message pgtype.Text
+	if r.Error != nil {
+		code, message = text(r.Error.Code), text(r.Error.Message)
+	}
+	return []any{
+		pgtype.Int2{Int16: int16(r.Status), Valid: r.Status != 0},
+		pgtype.Text{String: r.Codec, Valid: r.Codec != ""},
+		pgtype.Int4{Int32: int32(r.CodecVersion), Valid: r.Codec != ""},
+		r.Body, code, message,
+	}
 }
 
 // Release implements [idem.Store] in one round trip.
@@ -160,9 +181,17 @@ func (s *Store) Purge(ctx context.Context, req idem.PurgeRequest) (res idem.Purg
 	return res, nil
 }
 
-// record reads one record. Every instant in it and the one that it is judged by
+func (s *Store) record(ctx context.Context, sql string, args ...any) (rec idem.Record, err error) {
+	err = s.guard(ctx, func(db DB) error {
+		rec, err = scan(db.QueryRow(ctx, sql, args...))
+		return err
+	})
+	return rec, err
+}
+
+// scan reads one record. Every instant in it, and the one that it is judged by,
 // are the database's.
-func (s *Store) record(ctx context.Context, sql string, args ...any) (idem.Record, error) {
+func scan(row pgx.Row) (idem.Record, error) {
 	var (
 		rec           idem.Record
 		token, id     pgtype.UUID
@@ -173,7 +202,7 @@ func (s *Store) record(ctx context.Context, sql string, args ...any) (idem.Recor
 		codecVersion  pgtype.Int4
 		code, message pgtype.Text
 	)
-	err := s.queryRow(ctx, sql, args,
+	err := row.Scan(
 		&rec.State, &rec.Hash.Sum, &rec.Hash.Version, &token, &id, &rec.Attempt, &rec.Reclaimed, &leaseEnd,
 		&rec.ExpiresAt, &completed, &status, &codec, &codecVersion, &rec.Response.Body,
 		&code, &message, &now)
@@ -185,7 +214,8 @@ func (s *Store) record(ctx context.Context, sql string, args ...any) (idem.Recor
 	if rec.State == idem.Processing {
 		rec.LeaseLeft = leaseEnd.Sub(now)
 	}
-	rec.Response.Status, rec.Response.Codec, rec.Response.CodecVersion = idem.Status(status.Int16), codec.String, int(codecVersion.Int32)
+	rec.Response.Status = idem.Status(status.Int16)
+	rec.Response.Codec, rec.Response.CodecVersion = codec.String, int(codecVersion.Int32)
 	if code.Valid {
 		rec.Response.Error = &idem.ErrorValue{Code: code.String, Message: message.String}
 	}

@@ -30,9 +30,6 @@ var options = jsonv2.JoinOptions(
 	jsonv1.DefaultOptionsV1(),
 	jsontext.AllowInvalidUTF8(false),
 	jsontext.AllowDuplicateNames(false),
-	jsontext.PreserveRawStrings(false),
-	jsontext.EscapeForHTML(false),
-	jsontext.EscapeForJS(false),
 	jsonv2.WithMarshalers(jsonv2.MarshalToFunc(marshalNumber)),
 )
 
@@ -57,33 +54,18 @@ func JSON(v any) (_ []byte, err error) {
 		}
 	}()
 	var text []byte
-	if raw, ok := v.(json.RawMessage); ok {
-		text, err = format(raw)
-	} else {
+	switch raw, ok := v.(json.RawMessage); {
+	case !ok:
 		text, err = encode(v)
+	case raw == nil: // encoding/json takes it for null too
+		return []byte("null"), nil
+	default:
+		text, err = format(nil, raw)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return normalize(text)
-}
-
-// format returns raw without spaces and needless escapes. Like encoding/json it
-// takes nil for null. It is here for its errors: encode would do, but reports no
-// offset.
-func format(raw json.RawMessage) ([]byte, error) {
-	if raw == nil {
-		return []byte("null"), nil
-	}
-	text, err := jsontext.AppendFormat(nil, []byte(raw)) // strict by default
-	if err != nil {
-		reason := "invalid JSON"
-		if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-			reason = fmt.Sprintf("invalid JSON at byte %d", e.ByteOffset)
-		}
-		return nil, newFailure(reason, err)
-	}
-	return text, nil
+	return normalizeNumbers(text)
 }
 
 func encode(v any) ([]byte, error) {
@@ -94,7 +76,21 @@ func encode(v any) ([]byte, error) {
 	if err != nil {
 		return nil, newFailure(fmt.Sprintf("%T cannot be encoded as JSON", v), err)
 	}
-	return text, nil
+	return format(text[:0], text)
+}
+
+// format appends text to dst without spaces and needless escapes, the objects
+// sorted. It is strict about UTF-8 and repeated names, and leaves numbers alone.
+func format(dst, text []byte) ([]byte, error) {
+	dst, err := jsontext.AppendFormat(dst, text, jsontext.ReorderRawObjects(true))
+	if err != nil {
+		reason := "invalid JSON"
+		if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+			reason = fmt.Sprintf("invalid JSON at byte %d", e.ByteOffset)
+		}
+		return nil, newFailure(reason, err)
+	}
+	return dst, nil
 }
 
 // failure keeps payloads out of logs: its text is safe to print, its cause may

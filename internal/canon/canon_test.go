@@ -175,6 +175,39 @@ func TestFormIsStable(t *testing.T) {
 	}
 }
 
+func TestValuesAreEncodedAsByEncodingJSON(t *testing.T) {
+	t.Parallel()
+	n := json.Number("1.50")
+	for _, v := range []any{
+		order{ID: "<&>\u2028", Lines: []line{{Price: 1e21}, {Price: 1e-7}}},
+		struct {
+			A []byte
+			B [2]byte
+			C time.Duration
+			D map[int]float32
+			E *json.Number
+			F int `json:",string"`
+			G any `json:"g,omitempty"`
+			H []json.Number
+			I json.RawMessage
+			J time.Time `json:",omitzero"`
+			K error
+		}{A: []byte{255}, C: time.Second, D: map[int]float32{-1: 0.1}, E: &n, H: []json.Number{"", "1e5"}, I: raw(`{"b" :"\u0041"}`)},
+		map[string]any{"n": n, "list": []any{1, "1", nil, true, byText{}, &byPointer{}, byPointer{}}},
+		map[byText]int{{}: 1},
+		[]byPointer{{}}, map[string]byPointer{"k": {}},
+		namedEmbed{}, embedding{}, embedsTime{}, cents{199}, byText{},
+	} {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(mustJSON(t, raw(string(text)))), string(mustJSON(t, v))); diff != "" {
+			t.Errorf("%T mismatch (-encoding/json +got):\n%s", v, diff)
+		}
+	}
+}
+
 func TestInputIsNotChanged(t *testing.T) {
 	t.Parallel()
 	const text = ` {"b":"\u0041","a":1.0} `

@@ -29,10 +29,10 @@ func startContainer(ctx context.Context, image string) (_ Source, err error) {
 
 	container, err := postgres.Run(ctx, image,
 		postgres.BasicWaitStrategies(),
-		testcontainers.WithCmdArgs("-c", "max_connections=200"))
-	if err == nil {
-		err = removeAtExit(container.GetContainerID())
-	}
+		testcontainers.WithCmdArgs("-c", "max_connections=200"),
+		testcontainers.WithAdditionalLifecycleHooks(testcontainers.ContainerLifecycleHooks{
+			PostCreates: []testcontainers.ContainerHook{removeAtExit},
+		}))
 	if err != nil {
 		return Source{}, errors.Join(err, testcontainers.TerminateContainer(container))
 	}
@@ -47,11 +47,11 @@ func startContainer(ctx context.Context, image string) (_ Source, err error) {
 var remover *exec.Cmd
 
 // removeAtExit does Ryuk's work where that is disabled. It waits as supervisor.sh does, for the end of a pipe.
-func removeAtExit(container string) error {
+func removeAtExit(_ context.Context, container testcontainers.Container) error {
 	if !canStart || !testcontainers.ReadConfig().RyukDisabled {
 		return nil
 	}
-	remover = exec.Command("sh", "-c", `cat; exec docker rm --force --volumes "$0"`, container)
+	remover = exec.Command("sh", "-c", `cat; exec docker rm --force --volumes "$0"`, container.GetContainerID())
 	remover.SysProcAttr = newSession()
 	if _, err := remover.StdinPipe(); err != nil {
 		return err

@@ -82,12 +82,19 @@ func newInstance(bin string, pickPort func() int, settings []string) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	s := &Instance{dir: dir, password: rand.Text(), process: exec.Command("sh", "-c", supervisor, "sh", bin, dir)}
+	s := &Instance{dir: dir, password: rand.Text(), process: exec.Command("sh", "supervisor.sh", bin, dir)}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
 	// 0o644 as the server may run as another user; the directory is closed to the rest.
-	if err := os.WriteFile(filepath.Join(dir, "password"), []byte(s.password), 0o644); err != nil {
-		return nil, err
+	for name, content := range map[string]string{"supervisor.sh": supervisor, "password": s.password} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			return nil, err
+		}
 	}
-	s.process.Dir = dir // the working directory may be closed to the user that the server runs as
+	s.process.Dir = dir // also since the working directory may be closed to the user that the server runs as
 	s.process.SysProcAttr = attr
 	// For messages in English (see start), and for macOS, where Postgres does not start without a locale.
 	s.process.Env = append(os.Environ(), "LC_ALL=C")
@@ -101,11 +108,9 @@ func newInstance(bin string, pickPort func() int, settings []string) (_ *Instanc
 	}
 	s.answers = bufio.NewReader(stdout)
 	if err := s.process.Start(); err != nil {
-		os.RemoveAll(dir)
 		return nil, err
 	}
 	if err := s.start(pickPort, settings); err != nil {
-		s.close()
 		return nil, fmt.Errorf("server binaries in %s: %w", bin, err)
 	}
 	return s, nil
@@ -164,8 +169,11 @@ func (s *Instance) command(command string) error {
 func (s *Instance) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stdin.Close()
+	if s.stdin != nil {
+		s.stdin.Close()
+	}
 	s.process.Wait()
+	os.RemoveAll(s.dir) // in case there was no supervisor to do it
 }
 
 // randomPort returns a port below those that systems give to outgoing connections. One of these could take the port of

@@ -2,7 +2,6 @@ package pgtest
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"io/fs"
 	"net"
@@ -15,10 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
-
-type execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
 
 func TestStart(t *testing.T) {
 	t.Parallel()

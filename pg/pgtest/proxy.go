@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -24,7 +25,7 @@ type Proxy struct {
 	mu         sync.Mutex
 	links      map[*link]struct{}
 	roundTrips int
-	open       chan struct{} // closed unless replies are stalled
+	stalls     int // that are not released yet
 
 	matching sync.Mutex // held while match functions run: they may call methods that take mu
 	drops    []*drop
@@ -39,8 +40,9 @@ type drop struct {
 // A link is one client's connection.
 type link struct {
 	client, server net.Conn
-	once           sync.Once
-	gone           chan struct{}
+
+	mu      sync.Mutex // taken before Proxy.mu
+	replies []byte     // not forwarded yet
 
 	// Guarded by Proxy.mu: the order, if any, to lose the reply to the request of this number, counted from 1.
 	drop   *drop
@@ -56,8 +58,7 @@ func NewProxy(t testing.TB, config *pgxpool.Config) *Proxy {
 		t.Fatalf("pgtest: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Proxy{config: config.Copy(), ctx: ctx, links: make(map[*link]struct{}), open: make(chan struct{})}
-	close(p.open)
+	p := &Proxy{config: config.Copy(), ctx: ctx, links: make(map[*link]struct{})}
 
 	conn := p.config.ConnConfig
 	network, server := pgconn.NetworkAddress(conn.Host, conn.Port)
@@ -115,9 +116,16 @@ func (p *Proxy) DropReply(match func(request []byte) bool) <-chan struct{} {
 func (p *Proxy) Stall() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	stalled := make(chan struct{})
-	p.open = stalled
-	return sync.OnceFunc(func() { close(stalled) })
+	p.stalls++
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		p.stalls--
+		links := slices.Collect(maps.Keys(p.links))
+		p.mu.Unlock()
+		for _, l := range links {
+			p.forward(l, nil)
+		}
+	})
 }
 
 // Cut closes all connections at once. The server still executes what has reached it. The proxy accepts new connections.
@@ -130,11 +138,8 @@ func (p *Proxy) Cut() {
 }
 
 func (l *link) cut() {
-	l.once.Do(func() {
-		close(l.gone)
-		l.client.Close()
-		l.server.Close()
-	})
+	l.client.Close()
+	l.server.Close()
 }
 
 func (p *Proxy) serve(client net.Conn, network, address string) {
@@ -143,7 +148,7 @@ func (p *Proxy) serve(client net.Conn, network, address string) {
 	if err != nil {
 		return // to the client it looks like a server that is down
 	}
-	l := &link{client: client, server: server, gone: make(chan struct{})}
+	l := &link{client: client, server: server}
 	defer context.AfterFunc(p.ctx, l.cut)()
 	p.mu.Lock()
 	p.links[l] = struct{}{}
@@ -205,8 +210,7 @@ func (p *Proxy) matchDrop(l *link, request []byte, n int) bool {
 
 func (p *Proxy) forwardReplies(l *link) {
 	defer l.cut()
-	r, w := bufio.NewReader(l.server), bufio.NewWriter(l.client)
-	defer w.Flush()
+	r := bufio.NewReader(l.server)
 	answered := -1 // the first ReadyForQuery answers the startup message, which is no request
 	for {
 		message, err := readMessage(r, true)
@@ -222,27 +226,36 @@ func (p *Proxy) forwardReplies(l *link) {
 				p.roundTrips++
 			}
 		}
-		open := p.open
 		p.mu.Unlock()
 
-		if lose {
-			if ready {
-				l.cut()
-				close(l.drop.done)
+		switch {
+		case lose && ready:
+			l.cut()
+			close(l.drop.done)
+			return
+		case lose:
+		default:
+			if p.forward(l, message) != nil {
 				return
 			}
-			continue
-		}
-		select {
-		case <-open:
-		case <-l.gone:
-			return
-		}
-		w.Write(message) // an error stays until Flush
-		if r.Buffered() == 0 && w.Flush() != nil {
-			return
 		}
 	}
+}
+
+// forward sends the message, after those that were held, unless it is to be held too.
+func (p *Proxy) forward(l *link, message []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.replies = append(l.replies, message...)
+	p.mu.Lock()
+	stalled := p.stalls > 0
+	p.mu.Unlock()
+	if stalled {
+		return nil
+	}
+	_, err := l.client.Write(l.replies)
+	l.replies = l.replies[:0]
+	return err
 }
 
 // readMessage reads one message: a type, which the first message of a client lacks, a length that counts itself, a body.

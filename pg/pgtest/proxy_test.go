@@ -248,13 +248,25 @@ func TestProxyForwardsCancelRequests(t *testing.T) {
 	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Minute}
 	}
-	pool := connect(t, config)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := pool.Ping(t.Context()); err != nil { // the time is for the query alone
+	conn, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := pool.Exec(ctx, "select pg_sleep(60)")
+	defer conn.Close(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(ctx, "select pg_sleep(60)")
+		done <- err
+	}()
+	beside := Open(t)
+	pid := conn.PgConn().PID()
+	eventually(t, "the query runs", func() bool {
+		return query[bool](t, beside, "select wait_event is not distinct from 'PgSleep' from pg_stat_activity where pid = $1", pid)
+	})
+	cancel()
+	err = <-done
 	if pgErr := new(pgconn.PgError); !errors.As(err, &pgErr) || pgErr.Code != "57014" { // query_canceled
 		t.Errorf("error %v, want the server's: canceling statement", err)
 	}

@@ -1,4 +1,4 @@
-# Runs a Postgres server on behalf of a test process: sh -c "$(cat supervisor.sh)" sh <binaries> <directory>
+# Runs a Postgres server on behalf of a test process: sh supervisor.sh <binaries> <directory>
 #
 # Reads commands from stdin, a pipe whose other end only the test process holds, and answers each with a line "ok" or
 # "failed". However that process ends, by kill -9 too, the pipe is then at its end: the server is stopped and the

@@ -1,0 +1,315 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem"
+)
+
+// DoTx is [idem.Do] exactly once: the claim, what fn writes through its
+// transaction, and the outcome commit together or not at all. [idem.DoTx] tells
+// how it differs from Do.
+//
+// It costs no commit and no round trip of its own: the transaction begins,
+// locks the key and reads its record in one, and records the outcome and commits
+// in one. It is READ COMMITTED, whatever the default, and may be idle for as
+// long as the lease. fn must not commit it, and what fn does outside of it is
+// not undone.
+//
+// Over a caller's own transaction the call is a savepoint, the isolation level
+// is the caller's, and the outcome holds once the caller commits. There a
+// SQLSTATE 40001 is returned like any other error, and a call with the same key
+// inside fn is refused.
+func DoTx[T any](ctx context.Context, store *Store, key idem.Key, payload any,
+	fn func(context.Context, pgx.Tx) (T, idem.Status, error), opts ...idem.Option,
+) (idem.Result[T], error) {
+	if store == nil {
+		return idem.Do[T](ctx, nil, key, payload, nil, opts...) // the error for it
+	}
+	return idem.DoTx(ctx, store, key, payload, fn, opts...)
+}
+
+// Begin begins a transaction that ends with the run of [idem.Do] that ctx
+// belongs to: it commits together with the outcome if that is kept and no error,
+// and is rolled back otherwise. The claim is visible to others from the start,
+// so this is for work that is done partly outside Postgres:
+//
+//	idem.Do(ctx, store, key, order, func(ctx context.Context) (Order, idem.Status, error) {
+//		charge, err := provider.Charge(ctx, idem.ExecutionID(ctx), order.Amount)
+//		if err != nil {
+//			return Order{}, 0, idem.Unknown(err)
+//		}
+//		tx, err := pg.Begin(ctx, store)
+//		if err != nil {
+//			return Order{}, 0, idem.Unknown(err)
+//		}
+//		_, err = tx.Exec(ctx, "INSERT INTO orders …", charge.ID)
+//		return order, 201, err
+//	})
+//
+// If the claim was lost meanwhile, everything is rolled back and Do returns
+// [idem.ErrLeaseLost]. If the commit fails, Do returns [idem.ErrOutcomeUnknown]
+// and the claim is held until its lease ends: the work outside is done, its
+// record is not. The transaction is READ COMMITTED; the closure must not commit
+// it, and must not use it after it has returned. A closure takes one.
+func Begin(ctx context.Context, store *Store) (pgx.Tx, error) {
+	var t *transaction
+	err := idem.Enlist(ctx, func(key idem.Key) (_ idem.Enlisted, err error) {
+		if t, err = store.begin(ctx, idem.BeginRequest{Key: key, Idle: idem.DefaultLease}); err != nil {
+			return nil, err
+		}
+		if !t.locked { // a rival that reclaims the key holds it
+			t.Rollback(ctx)
+			return nil, idem.ErrLeaseLost
+		}
+		return t, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t.Tx(), nil
+}
+
+var _ idem.TxStore[pgx.Tx] = (*Store)(nil)
+
+// BeginTx implements [idem.TxStore].
+func (s *Store) BeginTx(ctx context.Context, req idem.BeginRequest) (idem.Transaction[pgx.Tx], error) {
+	t, err := s.begin(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// A transaction is one call's: a real one, or a savepoint in a caller's.
+type transaction struct {
+	store   *Store
+	conn    *pgx.Conn
+	release func() // gives conn back
+	own     bool   // within a caller's transaction
+
+	key    idem.Key
+	rec    idem.Record
+	locked bool
+	tx     guarded
+}
+
+// The statements that end a transaction, by whether it is a savepoint. A
+// savepoint of the same name within another one hides it until it is released.
+var (
+	commit   = map[bool]string{false: `COMMIT`, true: `RELEASE SAVEPOINT idem_call`}
+	rollback = map[bool]string{false: `ROLLBACK`, true: `ROLLBACK TO SAVEPOINT idem_call; RELEASE SAVEPOINT idem_call`}
+)
+
+func (s *Store) begin(ctx context.Context, req idem.BeginRequest) (*transaction, error) {
+	conn, release, err := s.acquire(ctx)
+	if err != nil {
+		return nil, classify(err)
+	}
+	t := &transaction{store: s, conn: conn, release: release, own: s.binding == idem.BoundToTx, key: req.Key}
+	nested, err := t.open(ctx, req.Idle)
+	if err == nil && nested && (t.rec.Attempt == 0 || t.rec.State == idem.Processing) {
+		err = &idem.InProgressError{RetryAfter: time.Second}
+	}
+	if err != nil {
+		t.Rollback(ctx)
+		if t.own {
+			return nil, idem.Permanent(err)
+		}
+		return nil, classify(err)
+	}
+	return t, nil
+}
+
+// open begins, locks the key and reads its record, in one round trip. Each
+// statement sees what had been committed when it began: the record is read after
+// the key was locked.
+func (t *transaction) open(ctx context.Context, idle time.Duration) (nested bool, err error) {
+	sql, id := &t.store.sql, digest(t.key)
+	b := &pgx.Batch{}
+	if t.own {
+		b.BeginTx(pgx.TxOptions{BeginQuery: `SAVEPOINT idem_call`})
+		b.Queue(sql.nested, id)
+	} else {
+		b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+		b.Queue(`SELECT set_config('idle_in_transaction_session_timeout', $1, true) IS NULL`, milliseconds(idle)) // false
+	}
+	b.Queue(sql.lock, id)
+	b.Queue(sql.lookup, t.key.User, t.key.Scope, t.key.Key)
+	b.Queue(`SAVEPOINT idem_fn`)
+
+	answers := t.conn.SendBatch(ctx, b)
+	t.tx.Tx = answers.Tx()
+	defer func() { err = errors.Join(err, answers.Close()) }()
+	if _, err := answers.Exec(); err != nil {
+		return false, err
+	}
+	if err := answers.QueryRow().Scan(&nested); err != nil {
+		return false, err
+	}
+	if err := answers.QueryRow().Scan(&t.locked); err != nil {
+		return false, err
+	}
+	if t.rec, err = scan(answers.QueryRow()); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return false, err
+	}
+	_, err = answers.Exec()
+	return nested, err
+}
+
+// milliseconds is d as the server takes it: zero would mean no limit.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(min(max(d.Milliseconds(), 1), 1<<31-1), 10)
+}
+
+// acquire returns the connection to work on.
+func (s *Store) acquire(ctx context.Context) (*pgx.Conn, func(), error) {
+	switch db := s.db.(type) {
+	case interface {
+		Acquire(context.Context) (*pgxpool.Conn, error)
+	}:
+		c, err := db.Acquire(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.Conn(), c.Release, nil
+	case *pgx.Conn:
+		return db, func() {}, nil
+	case interface{ Conn() *pgx.Conn }: // pgx.Tx, *pgxpool.Conn
+		return db.Conn(), func() {}, nil
+	}
+	return nil, nil, idem.Permanent(errors.New("pg: a transaction needs a database that is a pool, a connection or a transaction"))
+}
+
+// Record implements [idem.Transaction].
+func (t *transaction) Record() (idem.Record, bool) { return t.rec, t.locked }
+
+// Tx implements [idem.Transaction].
+func (t *transaction) Tx() pgx.Tx { return &t.tx }
+
+// Rollback implements [idem.Transaction] and [idem.Enlisted].
+func (t *transaction) Rollback(ctx context.Context) {
+	t.tx.end()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if _, err := t.conn.Exec(ctx, rollback[t.own]); err != nil && !t.own {
+		_ = t.conn.Close(ctx) // the server rolls back when it notices
+	}
+	t.release()
+}
+
+// Finish implements [idem.Transaction].
+func (t *transaction) Finish(ctx context.Context, req idem.FinishRequest) (time.Time, error) {
+	if req.Undo {
+		// Not in the batch: statements cannot be prepared in a transaction that
+		// an error of fn's has broken.
+		if _, err := t.conn.Exec(ctx, `ROLLBACK TO SAVEPOINT idem_fn`); err != nil {
+			t.Rollback(ctx)
+			return time.Time{}, classify(err)
+		}
+	}
+	c := req.Claim
+	attempt, seen := 1, c.Replace
+	if seen == nil {
+		seen = &idem.Record{} // attempt 0 is no record's
+	} else {
+		attempt = seen.Attempt + 1
+	}
+	args := append([]any{
+		c.Key.User, c.Key.Scope, c.Key.Key, c.Hash.Sum, c.Hash.Version, string(req.State), uuid(c.Token),
+		uuid(c.ExecutionID), attempt, c.Reclaimed, interval(c.Retention),
+	}, responseArgs(req.Response)...)
+	args = append(args, string(seen.State), uuid(seen.Token), seen.Attempt)
+	return t.end(ctx, t.store.sql.finish, args, c.Token)
+}
+
+// Complete implements [idem.Enlisted].
+func (t *transaction) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
+	return t.end(ctx, t.store.sql.completeOrRaise, completeArgs(req), req.Token)
+}
+
+const divisionByZero = "22012"
+
+// end records the outcome and commits, in one round trip. The statement raises
+// if it finds a rival's record, so that the commit is never reached.
+func (t *transaction) end(ctx context.Context, sql string, args []any, token idem.ID) (completed time.Time, err error) {
+	t.tx.end()
+	b := &pgx.Batch{}
+	b.Queue(sql, args...)
+	b.Queue(commit[t.own])
+	answers := t.conn.SendBatch(ctx, b)
+	raised := answers.QueryRow().Scan(&completed, nil)
+	_, err = answers.Exec()
+	if closed := answers.Close(); err == nil {
+		err = closed
+	}
+	var pgErr *pgconn.PgError
+	switch {
+	case raised == nil && err == nil:
+		t.release()
+		return completed, nil
+	case errors.As(raised, &pgErr) && pgErr.Code == divisionByZero:
+		t.Rollback(ctx)
+		return time.Time{}, idem.ErrLeaseLost
+	case raised != nil:
+		err = raised
+	}
+	if refused(err) || pgconn.SafeToRetry(err) { // the server has answered no, or was not asked
+		t.Rollback(ctx)
+		if t.own {
+			return time.Time{}, idem.Permanent(err)
+		}
+		return time.Time{}, classify(err)
+	}
+	return t.find(ctx, token, err)
+}
+
+// refused reports whether err is a server's answer to the statement itself, and
+// not that the session is at its end.
+func refused(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Severity == "ERROR"
+}
+
+// findTimeout bounds the search for the outcome of a commit.
+const findTimeout = 10 * time.Second
+
+// find tells what became of a commit whose answer did not come. As long as the
+// transaction's session is at work, it holds the key's lock. So once the lock is
+// to be had elsewhere, the record that is there is the final one; without it, a
+// commit may still be on its way.
+func (t *transaction) find(ctx context.Context, token idem.ID, cause error) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTimeout)
+	defer cancel()
+	_ = t.conn.Close(ctx)
+	t.release()
+	unknown := func(err error) (time.Time, error) { return time.Time{}, idem.Unknown(errors.Join(cause, err)) }
+	if t.store.binding != idem.BoundToNothing {
+		return unknown(nil) // there is no other connection
+	}
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		again, err := t.store.begin(ctx, idem.BeginRequest{Key: t.key, Idle: findTimeout})
+		if err == nil {
+			rec, locked := again.Record()
+			again.Rollback(ctx)
+			switch {
+			case locked && rec.Token == token && rec.State != idem.Processing:
+				return rec.CompletedAt, nil
+			case locked:
+				return time.Time{}, cause
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return unknown(err)
+		case <-time.After(pause):
+		}
+	}
+}
