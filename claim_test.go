@@ -42,7 +42,7 @@ func TestB01DeadOwnerBlocksTheKeyForItsLeaseOnly(t *testing.T) {
 
 func TestB29NobodyWaitsForAnOwnerWithoutEnd(t *testing.T) {
 	t.Parallel()
-	const callers = 5000
+	callers := size(500, 5000)
 	synctestRun(t, "callers who do not wait", func(t *testing.T) {
 		manyCallers(t, callers, idem.ErrInProgress)
 	})
@@ -124,7 +124,7 @@ func TestB33AnotherPayloadIsNoSecondRecord(t *testing.T) {
 func TestB35TwoPayloadsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	for round := range 1000 {
+	for round := range size(300, 1000) {
 		key := idem.Key{User: "u", Scope: "s", Key: fmt.Sprint(round)}
 		w := returns("v", 200, nil)
 		start := make(chan struct{})

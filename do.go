@@ -63,20 +63,19 @@ type call struct {
 }
 
 func newCall(ctx context.Context, store Store, key Key, opts []Option) (*call, error) {
-	cfg, err := newConfig(opts)
-	if err != nil {
+	c := &call{store: store, background: context.WithoutCancel(ctx)}
+	if err := c.cfg.set(opts); err != nil {
 		return nil, err
 	}
 	if store == nil {
 		return nil, invalidOption("nil store")
 	}
-	if cfg.wait > 0 && bindingOf(store) == BoundToTx {
+	if c.cfg.wait > 0 && bindingOf(store) == BoundToTx {
 		return nil, invalidOption("waiting within a transaction would hold its connection and its locks")
 	}
-	if key, err = key.Normalize(); err != nil {
-		return nil, err
-	}
-	return &call{store: store, key: key, cfg: cfg, background: context.WithoutCancel(ctx)}, nil
+	var err error
+	c.key, err = key.Normalize()
+	return c, err
 }
 
 // claim returns the record that decides the call: a processing one, which is
@@ -109,7 +108,7 @@ func (c *call) claim(ctx context.Context) (Record, time.Time, error) {
 			req = c.takeOver(fresh, rec)
 		case errors.Is(err, ErrInProgress) && wait.more():
 			if err := wait.sleep(ctx, err); err != nil {
-				return Record{}, until, err
+				return Record{}, until, c.refuse(rec, err)
 			}
 			changed, req = 0, fresh
 		default:

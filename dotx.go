@@ -123,7 +123,7 @@ func begin[Tx any](ctx context.Context, c *call, store TxStore[Tx]) (Transaction
 			return nil, fresh, rec, c.refuse(rec, err)
 		}
 		if err := wait.sleep(ctx, err); err != nil {
-			return nil, fresh, rec, err
+			return nil, fresh, rec, c.refuse(rec, err)
 		}
 	}
 }

@@ -27,8 +27,8 @@ const (
 //
 // [json.RawMessage]: https://pkg.go.dev/encoding/json#RawMessage
 func PayloadHash(payload any, opts ...Option) (string, error) {
-	cfg, err := newConfig(opts)
-	if err != nil {
+	var cfg config
+	if err := cfg.set(opts); err != nil {
 		return "", err
 	}
 	p, err := hashPayload(payload, cfg.hashKeys)
@@ -65,7 +65,9 @@ func hashPayload(v any, keys [][]byte) (payload, error) {
 
 func (p *payload) sha256() string {
 	sum := sha256.Sum256(p.input)
-	return hex.EncodeToString(sum[:])
+	var digits [2 * sha256.Size]byte
+	hex.Encode(digits[:], sum[:])
+	return string(digits[:])
 }
 
 func (p *payload) hmac(key []byte) string {

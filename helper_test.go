@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,15 @@ var (
 )
 
 const payload, otherPayload = "payload", "other payload"
+
+// size is how often a case is tried: as often as it is written down when large
+// cases are asked for (make cases), else as often as is quick.
+func size(quick, large int) int {
+	if os.Getenv("IDEM_TEST_LARGE") != "" {
+		return large
+	}
+	return quick
+}
 
 // A worker is a closure of Do that counts its runs.
 type worker[T any] struct {

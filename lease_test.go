@@ -200,11 +200,7 @@ func TestRenewalThatIsAnsweredAgainKeepsTheLease(t *testing.T) {
 // settled, which is no loss.
 func TestB09RenewalUnderWayWhenTheWorkIsSettled(t *testing.T) {
 	t.Parallel()
-	rounds := 1000
-	if testing.Short() {
-		rounds = 100
-	}
-	for round := range rounds {
+	for round := range size(300, 1000) {
 		synctest.Test(t, func(t *testing.T) { // ends only when no goroutine is left
 			s, events := newSpy(), &recorder{}
 			pending := false
@@ -242,7 +238,7 @@ func TestB09RenewalUnderWayWhenTheWorkIsSettled(t *testing.T) {
 // The closure returns in the very moment in which a renewal is due.
 func TestNoRenewalIsSentOnceTheClosureHasReturned(t *testing.T) {
 	t.Parallel()
-	for range 500 {
+	for range size(100, 1000) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSpy()
 			_, err := idem.Do(t.Context(), s, testKey, payload, func(context.Context) (string, idem.Status, error) {
@@ -452,21 +448,51 @@ func TestRenewalBeginsInTimeAfterASlowClaim(t *testing.T) {
 	})
 }
 
-// A closure must not start under a lease that is over already: another one may
-// be running.
-func TestClosureDoesNotStartOnceItsLeaseIsOver(t *testing.T) {
+// A claim whose answer took longer than its lease may have been taken over: it
+// is confirmed before the closure starts.
+func TestClaimThatTookLongerThanItsLeaseIsConfirmedFirst(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, w := newSpy(), works(func(ctx context.Context) (string, idem.Status, error) {
-			return "late", 200, nil
+	for _, tt := range []struct {
+		name      string
+		meanwhile func(*testing.T, *spy)
+		renew     error
+		starts    bool
+	}{
+		{"nobody took over", func(*testing.T, *spy) {}, nil, true},
+		{"a rival took over", func(t *testing.T, s *spy) { abandon(t, s.Store, testKey, payload) }, nil, false},
+		{"a rival took over and finished", func(t *testing.T, s *spy) {
+			_, err := idem.Do(t.Context(), s.Store, testKey, payload, returns("rival", 200, nil).fn)
+			wantErr(t, err)
+		}, nil, false},
+		{"the store does not answer", func(*testing.T, *spy) {}, errStore, false},
+	} {
+		synctestRun(t, tt.name, func(t *testing.T) {
+			s, events := newSpy(), &recorder{}
+			w := works(func(ctx context.Context) (string, idem.Status, error) {
+				return "v", 200, passOr(ctx, 2*lease)
+			})
+			s.onClaim = func(_ context.Context, _ idem.ClaimRequest, next func() (idem.Record, error)) (idem.Record, error) {
+				rec, err := next()
+				pass(lease + time.Second)
+				tt.meanwhile(t, s)
+				return rec, err
+			}
+			s.onRenew = func(_ context.Context, _ idem.RenewRequest, next func() error) error {
+				if tt.renew != nil {
+					return tt.renew
+				}
+				return next()
+			}
+			res, err := idem.Do(t.Context(), s, testKey, payload, w.fn, idem.WithLease(lease), events.option())
+			if tt.starts {
+				wantErr(t, err)
+				wantResult(t, res, "v", 200, false)
+				events.wantKinds(t, idem.EventExecuted)
+				return
+			}
+			wantErr(t, err, idem.ErrUnavailable)
+			w.wantRuns(t, 0)
+			events.wantKinds(t, idem.EventUnavailable)
 		})
-		s.onClaim = func(_ context.Context, _ idem.ClaimRequest, next func() (idem.Record, error)) (idem.Record, error) {
-			rec, err := next()
-			pass(lease + time.Second)
-			return rec, err
-		}
-		_, err := idem.Do(t.Context(), s, testKey, payload, w.fn, idem.WithLease(lease))
-		wantErr(t, err, idem.ErrUnavailable)
-		w.wantRuns(t, 0)
-	})
+	}
 }

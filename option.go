@@ -1,8 +1,10 @@
 package idem
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/idem-go/idem/codec"
@@ -38,8 +40,9 @@ type config struct {
 	observer    func(context.Context, Event)
 }
 
-func newConfig(opts []Option) (config, error) {
-	c := config{
+// set gives the config its defaults and what opts change of them.
+func (c *config) set(opts []Option) error {
+	*c = config{
 		lease:       DefaultLease,
 		retention:   DefaultRetention,
 		timeout:     DefaultStoreTimeout,
@@ -47,7 +50,7 @@ func newConfig(opts []Option) (config, error) {
 		codec:       codec.JSON{},
 		maxResult:   DefaultMaxResultBytes,
 	}
-	return c, apply(&c, opts)
+	return apply(c, opts)
 }
 
 func apply(c *config, opts []Option) error {
@@ -150,12 +153,15 @@ func WithDisposition(f func(Outcome) Disposition) Option {
 // WithErrors registers errors under stable codes. Of an error that matches a
 // registered one (with [errors.Is]) the code is kept, and on replay the
 // [*RecordedError] matches it too. If several match, the one that matches the
-// others counts, and then the first by code.
+// others counts, and then the first by code. Codes are valid UTF-8 of at most
+// 255 characters, without control characters. Of an error that has a method
+// PublicMessage() string, that message is kept too, up to 1,000 characters;
+// the text of errors never is.
 func WithErrors(byCode map[string]error) Option {
 	return optionFunc(func(c *config) error {
 		for code, err := range byCode {
-			if code == "" || err == nil {
-				return invalidOption("an error needs a code, and a code an error")
+			if reason := refuse(code, MaxKeyLength); reason != "" || err == nil {
+				return invalidOption("an error needs a code, and a code an error: the code %s", cmp.Or(reason, "has none"))
 			}
 		}
 		c.errors = byCode
@@ -166,8 +172,14 @@ func WithErrors(byCode map[string]error) Option {
 // WithCodec sets the codec of the result. Default: [codec.JSON].
 func WithCodec(cd codec.Codec) Option {
 	return optionFunc(func(c *config) error {
-		if cd == nil || cd.Name() == "" {
-			return invalidOption("a codec needs a name")
+		if cd == nil {
+			return invalidOption("nil codec")
+		}
+		if reason := refuse(cd.Name(), MaxKeyLength); reason != "" {
+			return invalidOption("the codec's name %s", reason)
+		}
+		if v := cd.Version(); v < 0 || v > math.MaxInt32 {
+			return invalidOption("the codec's version %d is negative or too large", v)
 		}
 		c.codec = cd
 		return nil

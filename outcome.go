@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Status is the transport's status code of a result, in HTTP's registry:
@@ -123,9 +124,18 @@ func (c *config) errorValue(err error) *ErrorValue {
 	}
 	var public interface{ PublicMessage() string }
 	if errors.As(err, &public) {
-		v.Message = public.PublicMessage()
+		v.Message = storable(public.PublicMessage())
 	}
 	return &v
+}
+
+const maxMessageLength = 1000 // in characters
+
+// storable makes a message one that every store can keep: fn has run, so there
+// is no refusing it any more.
+func storable(message string) string {
+	runes := []rune(strings.ReplaceAll(message, "\x00", "\uFFFD")) // invalid UTF-8 becomes U+FFFD, too
+	return string(runes[:min(len(runes), maxMessageLength)])
 }
 
 // recordedError is the reverse of errorValue.

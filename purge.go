@@ -17,14 +17,13 @@ import (
 //
 //	go idem.RunPurge(ctx, store, time.Minute)
 func RunPurge(ctx context.Context, store Store, interval time.Duration, opts ...Option) error {
-	cfg, err := newConfig(opts)
-	if err != nil {
+	c := &call{store: store, background: ctx}
+	if err := c.cfg.set(opts); err != nil {
 		return err
 	}
 	if store == nil || interval <= 0 {
 		return invalidOption("purge of store %v every %v", store != nil, interval)
 	}
-	c := &call{store: store, cfg: cfg, background: ctx}
 	for ctx.Err() == nil {
 		c.purge(ctx)
 		sleep(ctx, interval)

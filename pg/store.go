@@ -53,6 +53,9 @@ var (
 // leases are not renewed. Over a transaction, moreover, every statement runs
 // under a savepoint, so that the transaction stays usable whatever happens;
 // nothing is retried; and what the store records holds once it commits.
+//
+// The exec modes that read results as text (Exec and SimpleProtocol) need, as
+// pgx does, a session with DateStyle ISO and bytea_output hex: the defaults.
 func New(db DB, opts ...Option) *Store {
 	return &Store{db: db, sql: statementsFor(namesOf(opts)), binding: bindingOf(db)}
 }
@@ -249,7 +252,7 @@ func (s *Store) guard(ctx context.Context, run func(DB) error) error {
 	}
 	if err := run(savepoint); err != nil {
 		_ = savepoint.Rollback(context.WithoutCancel(ctx))
-		return idem.Permanent(err) // the caller decides whether its transaction runs again
+		return idem.Permanent(classify(err)) // the caller decides whether its transaction runs again
 	}
 	return idem.Permanent(savepoint.Commit(ctx))
 }
@@ -269,11 +272,17 @@ func classify(err error) error {
 
 // passing reports whether an SQLSTATE may be gone the next time.
 func passing(state string) bool {
+	switch state {
+	case "08P01": // protocol violation
+		return false
+	case "55P03", "25006": // lock not available; read-only, as after a failover
+		return true
+	}
 	switch state[:min(2, len(state))] {
 	case "08", "40", "53", "57", "58": // connection, rollback, resources, operator, system
 		return true
 	}
-	return state == "55P03" || state == "25006" // lock not available; read-only, as after a failover
+	return false
 }
 
 func uuid(id idem.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != idem.ID{}} }

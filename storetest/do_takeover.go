@@ -24,10 +24,10 @@ var doTakeoverChecks = []check{
 		p.die(key, "payload", brief)
 		dead := p.lookup(key)
 		res, err := p.do(key, "payload", func(ctx context.Context) (string, idem.Status, error) {
-			return fmt.Sprint(idem.Attempt(ctx), idem.Reclaimed(ctx), idem.ExecutionID(ctx)), 0, nil
+			return fmt.Sprintf("%d %v %s", idem.Attempt(ctx), idem.Reclaimed(ctx), idem.ExecutionID(ctx)), 0, nil
 		})
 		p.must(err, "Do after the lease")
-		if want := fmt.Sprint(2, true, dead.ExecutionID); res.Value != want {
+		if want := fmt.Sprintf("2 true %s", dead.ExecutionID); res.Value != want {
 			p.errorf("attempt, reclaimed and execution id are %s, want %s", res.Value, want)
 		}
 		p.replays(key, "payload", res.Value)

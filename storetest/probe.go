@@ -110,19 +110,6 @@ func (p *probe) together(n int, f func(i int)) {
 	}
 }
 
-// start runs f beside the check and returns a function that waits for its end.
-func (p *probe) start(f func()) (wait func()) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f()
-	}()
-	return func() {
-		p.t.Helper()
-		p.await(ended, "a call of the check")
-	}
-}
-
 // await waits for a channel to be closed.
 func (p *probe) await(c <-chan struct{}, what string) {
 	p.t.Helper()

@@ -34,7 +34,7 @@ func TestSessionSettings(t *testing.T) {
 			t.Parallel()
 			config := migrated(t)
 			for _, mode := range execModes {
-				pool := connect(t, config, execMode(mode), func(c *pgxpool.Config) {
+				pool := connect(t, config, maxConns(1), execMode(mode), func(c *pgxpool.Config) {
 					c.ConnConfig.RuntimeParams[set[0]] = set[1]
 				})
 				store := pg.New(pool)

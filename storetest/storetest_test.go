@@ -1,0 +1,126 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/idem-go/idem"
+)
+
+func TestAnHonestStorePasses(t *testing.T) {
+	t.Parallel()
+	Run(t, func(testing.TB) idem.Store { return newMemory() })
+}
+
+func TestStoresOverTheSameRecordsPass(t *testing.T) {
+	t.Parallel()
+	shared := newMemory()
+	Run(t, func(testing.TB) idem.Store { return shared })
+}
+
+func TestAStoreThatForgetsExpiredRecordsPasses(t *testing.T) {
+	t.Parallel()
+	Run(t, func(testing.TB) idem.Store { return forgetsExpired{newMemory()} })
+}
+
+func TestEveryFlawIsCaughtByName(t *testing.T) {
+	t.Parallel()
+	for _, flaw := range flaws {
+		t.Run(flaw.name, func(t *testing.T) {
+			t.Parallel()
+			for _, rule := range flaw.rules {
+				i := slices.IndexFunc(checks, func(c check) bool { return c.rule == rule })
+				if i < 0 {
+					t.Fatalf("there is no rule %q", rule)
+				}
+				var failures recorder
+				checks[i].examine(t.Context(), &failures, flaw.store(newMemory()), 20*time.Second)
+				if len(failures.messages) == 0 {
+					t.Errorf("a store passes %q although %s", rule, flaw.name)
+				}
+			}
+		})
+	}
+}
+
+func TestAStoreThatHangsFailsInsteadOfHanging(t *testing.T) {
+	t.Parallel()
+	stuck := hanging{newMemory(), make(chan struct{})}
+	defer close(stuck.end)
+	var failures recorder
+	checks[0].examine(t.Context(), &failures, stuck, 100*time.Millisecond)
+	if len(failures.messages) != 1 || !strings.Contains(failures.messages[0], "did not end within 100ms") {
+		t.Errorf("got failures %q", failures.messages)
+	}
+}
+
+func TestRulesAreSentencesAndDiffer(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, c := range checks {
+		if seen[c.rule] {
+			t.Errorf("two checks have the rule %q", c.rule)
+		}
+		seen[c.rule] = true
+		if !strings.Contains(c.rule, " must ") && !strings.Contains(c.rule, "exactly one") {
+			t.Errorf("%q does not say what must be", c.rule)
+		}
+	}
+}
+
+// A recorder is a test that only takes notes.
+type recorder struct {
+	mu       sync.Mutex
+	messages []string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.messages = append(r.messages, fmt.Sprintf(format, args...))
+}
+
+// forgetsExpired deletes every record the moment it expires.
+type forgetsExpired struct{ *memory }
+
+func (s forgetsExpired) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
+	s.forget()
+	return s.memory.Claim(ctx, req)
+}
+
+func (s forgetsExpired) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
+	s.forget()
+	return s.memory.Complete(ctx, req)
+}
+
+func (s forgetsExpired) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
+	s.forget()
+	return s.memory.Lookup(ctx, key)
+}
+
+func (s forgetsExpired) Purge(context.Context, idem.PurgeRequest) (idem.PurgeResult, error) {
+	s.forget()
+	return idem.PurgeResult{}, nil
+}
+
+func (s forgetsExpired) forget() {
+	_, _ = s.memory.Purge(context.Background(), idem.PurgeRequest{Limit: 1 << 30})
+}
+
+// hanging does not care for ctx.
+type hanging struct {
+	*memory
+	end chan struct{}
+}
+
+func (s hanging) Lookup(context.Context, idem.Key) (idem.Record, bool, error) {
+	<-s.end
+	return idem.Record{}, false, nil
+}
