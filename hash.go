@@ -79,7 +79,7 @@ func (p *payload) hmac(key []byte) string {
 // matches reports whether a record was made for this payload. It is the only
 // place where payloads are compared, and every path that hands out a stored
 // answer goes through it. An error means that this process cannot tell: the
-// record was hashed by a later release, or under a key that is not known here.
+// record was hashed by a later release, or under a key and there is none here.
 func (p *payload) matches(h Hash) (bool, error) {
 	switch {
 	case h == p.hash:

@@ -47,8 +47,9 @@ func (e *KeyError) Error() string { return "idem: invalid key: " + e.Part + " " 
 // Is reports whether target is [ErrInvalidKey].
 func (e *KeyError) Is(target error) bool { return target == ErrInvalidKey }
 
-// Normalize returns the key as stores see it, or a [*KeyError]. [Do] calls
-// it; it is exported for adapters that want to refuse a key early.
+// Normalize returns the key as stores see it, or a [*KeyError]. [Do] calls it
+// and takes keys that are not normalized; it is exported for adapters that want
+// to refuse a key early, and for tests of stores.
 func (k Key) Normalize() (Key, error) {
 	k.Scope, k.Key = strings.Trim(k.Scope, " "), strings.Trim(k.Key, " ")
 	for _, p := range [...]struct {

@@ -200,8 +200,12 @@ func WithMaxResultBytes(n int) Option {
 }
 
 // WithHashKey makes the payload hash an HMAC under current, for payloads that
-// could be guessed from a leaked hash. Records hashed under one of previous,
-// or before a key was set, are still compared. Keys must not be empty.
+// could be guessed from a leaked hash. Records hashed under one of previous, or
+// before a key was set, are still compared. Keys must not be empty.
+//
+// To rotate keys without a false mismatch, deploy in two steps: first
+// WithHashKey(old, new) everywhere, so that all processes know the new key, then
+// WithHashKey(new, old). Keep old for as long as the retention.
 func WithHashKey(current []byte, previous ...[]byte) Option {
 	return optionFunc(func(c *config) error {
 		keys := append([][]byte{current}, previous...)

@@ -183,7 +183,9 @@ func TestWithErrors(t *testing.T) {
 				if recorded.Code != tt.code || recorded.Message != tt.message || recorded.Status != 409 {
 					t.Errorf("code %q, message %q, status %d, want %q, %q, 409", recorded.Code, recorded.Message, recorded.Status, tt.code, tt.message)
 				}
-				wantErr(t, err, tt.is...)
+				for _, target := range tt.is {
+					wantErr(t, err, target)
+				}
 				notErr(t, err, tt.isNot...)
 				w.wantRuns(t, 1)
 			}

@@ -122,11 +122,19 @@ func (c *config) errorValue(err error) *ErrorValue {
 			break
 		}
 	}
+	v.Message = publicMessage(err)
+	return &v
+}
+
+// publicMessage returns the message that err offers to show to anybody. None is
+// no reason to leave the outcome unsettled, nor is one that panics.
+func publicMessage(err error) (message string) {
+	defer func() { _ = recover() }()
 	var public interface{ PublicMessage() string }
 	if errors.As(err, &public) {
-		v.Message = storable(public.PublicMessage())
+		message = storable(public.PublicMessage())
 	}
-	return &v
+	return message
 }
 
 const maxMessageLength = 1000 // in characters

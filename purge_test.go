@@ -32,9 +32,9 @@ func TestRunPurge(t *testing.T) {
 		wait := goes(func() {
 			wantErr(t, idem.RunPurge(ctx, s, time.Minute, events.option()), context.Canceled)
 		})
-		pass(time.Hour + time.Second)
+		pass(time.Hour - time.Second)
 		synctest.Wait()
-		if got := s.count("purge"); got != 61 {
+		if got := s.count("purge"); got != 60 {
 			t.Errorf("%d requests in the first hour, want one each minute", got)
 		}
 		pass(time.Minute)
@@ -42,7 +42,7 @@ func TestRunPurge(t *testing.T) {
 		var deleted []int
 		for _, e := range events.of(idem.EventPurged) {
 			deleted = append(deleted, e.Purge.Deleted)
-			if e.Purge.Overdue <= 0 && e.Purge.Overdue > time.Minute {
+			if e.Purge.Overdue < 0 || e.Purge.Overdue > time.Minute {
 				t.Errorf("overdue for %v, want at most a minute", e.Purge.Overdue)
 			}
 			if e.Scope != "" || e.ExecutionID != "" {

@@ -50,12 +50,22 @@ func decode[T any](c *call, r Response, v *T) error {
 	return nil
 }
 
-// recovered turns a panic of a codec or of a value's own methods into an error:
-// fn has run, so its outcome must still be settled.
+// recovered turns a panic of a codec, or of the methods of what it encodes, into
+// an error: fn has run, so its outcome must still be settled. The error's text
+// leaves out what was panicked with, which may quote a value.
 func recovered(err *error) {
 	if p := recover(); p != nil {
-		*err = fmt.Errorf("codec panicked: %v", p)
+		*err = &panicError{p}
 	}
+}
+
+type panicError struct{ value any }
+
+func (*panicError) Error() string { return "a codec, or a method that it called, panicked" }
+
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
 }
 
 // associatedData binds a sealed value to its record: the parts of the key, each

@@ -171,19 +171,17 @@ func milliseconds(d time.Duration) string {
 
 // acquire returns the connection to work on.
 func (s *Store) acquire(ctx context.Context) (*pgx.Conn, func(), error) {
-	switch db := s.db.(type) {
-	case interface {
+	if pool, ok := s.db.(interface {
 		Acquire(context.Context) (*pgxpool.Conn, error)
-	}:
-		c, err := db.Acquire(ctx)
+	}); ok {
+		c, err := pool.Acquire(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
 		return c.Conn(), c.Release, nil
-	case *pgx.Conn:
-		return db, func() {}, nil
-	case interface{ Conn() *pgx.Conn }: // pgx.Tx, *pgxpool.Conn
-		return db.Conn(), func() {}, nil
+	}
+	if conn := connOf(s.db); conn != nil {
+		return conn, func() {}, nil
 	}
 	return nil, nil, idem.Permanent(errors.New("pg: a transaction needs a database that is a pool, a connection or a transaction"))
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem"
 )
 
 // names are the schema and the table that a store works on.
@@ -41,7 +43,14 @@ const (
 		error_code, error_message`
 )
 
-func statementsFor(n names) statements {
+func statementsFor(n names, binding idem.Binding) statements {
+	// A claim takes its lock shared: claims do not hinder each other. But one in
+	// a caller's transaction stays uncommitted for long, and others would wait
+	// for its row.
+	tryLock := "pg_try_advisory_xact_lock_shared"
+	if binding == idem.BoundToTx {
+		tryLock = "pg_try_advisory_xact_lock"
+	}
 	with := strings.NewReplacer(
 		"{{table}}", n.quoted(n.table),
 		"{{clock}}", clock,
@@ -69,7 +78,7 @@ RETURNING completed_at`)
 WITH seen AS (
 	SELECT {{record}} FROM {{table}} WHERE {{this}}
 ), locked AS MATERIALIZED (
-	SELECT pg_try_advisory_xact_lock_shared(` + lockID("$11") + `) AS ok WHERE NOT EXISTS (SELECT FROM seen)
+	SELECT ` + tryLock + `(` + lockID("$11") + `) AS ok WHERE NOT EXISTS (SELECT FROM seen)
 ), made AS (
 	INSERT INTO {{table}} (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
 		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at)
@@ -85,7 +94,7 @@ SELECT {{record}}, clock_timestamp() FROM seen`),
 
 		takeOver: with(`
 WITH locked AS MATERIALIZED (
-	SELECT pg_try_advisory_xact_lock_shared(` + lockID("$11") + `) AS ok
+	SELECT ` + tryLock + `(` + lockID("$11") + `) AS ok
 )
 UPDATE {{table}} SET request_hash = $4, hash_version = $5::smallint, status = 'processing', token = $6::uuid,
 	execution_id = $7::uuid, attempt = attempt + 1, reclaimed = $8::boolean,

@@ -57,17 +57,18 @@ var (
 // The exec modes that read results as text (Exec and SimpleProtocol) need, as
 // pgx does, a session with DateStyle ISO and bytea_output hex: the defaults.
 func New(db DB, opts ...Option) *Store {
-	return &Store{db: db, sql: statementsFor(namesOf(opts)), binding: bindingOf(db)}
+	binding := bindingOf(db)
+	return &Store{db: db, sql: statementsFor(namesOf(opts), binding), binding: binding}
 }
 
 // Bound implements [idem.Bound].
 func (s *Store) Bound() idem.Binding { return s.binding }
 
 func bindingOf(db DB) idem.Binding {
-	switch db.(type) {
-	case interface{ Commit(context.Context) error }: // pgx.Tx
+	switch _, tx := db.(interface{ Commit(context.Context) error }); {
+	case tx:
 		return idem.BoundToTx
-	case interface{ PgConn() *pgconn.PgConn }, interface{ Conn() *pgx.Conn }: // *pgx.Conn, *pgxpool.Conn
+	case connOf(db) != nil:
 		return idem.BoundToConn
 	}
 	return idem.BoundToNothing
@@ -243,8 +244,15 @@ func (s *Store) update(ctx context.Context, sql string, args ...any) error {
 // guard runs a statement, in a caller's transaction under a savepoint: an error
 // must leave the transaction as it was.
 func (s *Store) guard(ctx context.Context, run func(DB) error) error {
-	if s.binding != idem.BoundToTx {
+	switch s.binding {
+	case idem.BoundToNothing:
 		return classify(run(s.db))
+	case idem.BoundToConn:
+		err := classify(run(s.db))
+		if err != nil && connOf(s.db).IsClosed() {
+			err = idem.Permanent(err) // there is no other one
+		}
+		return err
 	}
 	savepoint, err := s.db.Begin(ctx)
 	if err != nil {
@@ -255,6 +263,17 @@ func (s *Store) guard(ctx context.Context, run func(DB) error) error {
 		return idem.Permanent(classify(err)) // the caller decides whether its transaction runs again
 	}
 	return idem.Permanent(savepoint.Commit(ctx))
+}
+
+// connOf returns the connection of a database that is not a pool.
+func connOf(db DB) *pgx.Conn {
+	switch db := db.(type) {
+	case *pgx.Conn:
+		return db
+	case interface{ Conn() *pgx.Conn }: // pgx.Tx, *pgxpool.Conn
+		return db.Conn()
+	}
+	return nil
 }
 
 // classify marks the errors that repetition does not mend.

@@ -26,7 +26,7 @@ var doMismatchChecks = []check{
 	{rule: "B53 another payload must be a mismatch for those who wait", run: func(p *probe) {
 		key := p.key()
 		p.die(key, "payload", long)
-		p.mismatch(key, idem.WithWait(patience))
+		p.mismatch(key, idem.WithWait(brief))
 	}},
 	{rule: "B53 another payload must be a mismatch when its owner was slow and won the race for the key", run: func(p *probe) {
 		key := p.key()

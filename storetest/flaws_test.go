@@ -145,7 +145,7 @@ var flaws = []struct {
 	{"retention counts from the claim", func(m *memory) idem.Store {
 		m.expiry = func(e *entry, _ time.Time, retention time.Duration) time.Time { return e.claimed.Add(retention) }
 		return m
-	}, []string{"B58 a duplicate must not prolong a record", "B105 retention must count from completion, not from the claim or its lease"}},
+	}, []string{"B105 retention must count from completion, not from the claim or its lease"}},
 	{"retention counts from the end of the lease", func(m *memory) idem.Store {
 		m.expiry = func(e *entry, _ time.Time, retention time.Duration) time.Time { return e.leaseEnd.Add(retention) }
 		return m
@@ -385,16 +385,11 @@ func (s deletesOnRelease) Release(ctx context.Context, req idem.ReleaseRequest) 
 type keepsLease struct{ *memory }
 
 func (s keepsLease) Release(ctx context.Context, req idem.ReleaseRequest) error {
-	s.mu.Lock()
-	e := s.entries[s.identity(req.Key)]
-	var end time.Time
-	if e != nil {
-		end = e.leaseEnd
-	}
-	s.mu.Unlock()
 	err := s.memory.Release(ctx, req)
 	if err == nil {
-		e.leaseEnd = end
+		s.mu.Lock()
+		s.at(req.Key, s.clock()).leaseEnd = s.clock().Add(long)
+		s.mu.Unlock()
 	}
 	return err
 }

@@ -28,6 +28,7 @@ type memory struct {
 	purgeable func(e *entry, now time.Time) bool
 	clone     func(idem.Response) idem.Response
 	scanAll   bool // when purging, look behind a record that is not expired
+	forgets   bool // expired records are gone, as in a store that has its own expiry
 }
 
 type entry struct {
@@ -67,6 +68,15 @@ func (e *entry) over(now time.Time) bool {
 	return !now.Before(e.ExpiresAt) || e.State == idem.Processing && !now.Before(e.leaseEnd)
 }
 
+// at returns the key's entry, nil if there is none.
+func (m *memory) at(key idem.Key, now time.Time) *entry {
+	id := m.identity(key)
+	if e := m.entries[id]; e != nil && m.forgets && !now.Before(e.ExpiresAt) {
+		delete(m.entries, id)
+	}
+	return m.entries[id]
+}
+
 func (m *memory) view(e *entry, now time.Time) idem.Record {
 	rec := e.Record
 	rec.Expired = !now.Before(rec.ExpiresAt)
@@ -88,8 +98,8 @@ func (m *memory) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record,
 	if err != nil {
 		return idem.Record{}, err
 	}
-	id, attempt := m.identity(req.Key), 1
-	switch e := m.entries[id]; {
+	attempt := 1
+	switch e := m.at(req.Key, now); {
 	case e == nil && req.Replace != nil:
 		return idem.Record{}, nil
 	case e == nil:
@@ -106,14 +116,14 @@ func (m *memory) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record,
 		State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
 		Attempt: attempt, Reclaimed: req.Reclaimed, ExpiresAt: end.Add(req.Retention),
 	}}
-	m.entries[id] = e
+	m.entries[m.identity(req.Key)] = e
 	return m.view(e, now), nil
 }
 
 func (m *memory) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
 	now, err := m.lock(ctx)
 	defer m.mu.Unlock()
-	e := m.entries[m.identity(req.Key)]
+	e := m.at(req.Key, now)
 	switch {
 	case err != nil:
 		return time.Time{}, err
@@ -142,7 +152,7 @@ func (m *memory) Renew(ctx context.Context, req idem.RenewRequest) error {
 func (m *memory) update(ctx context.Context, key idem.Key, token idem.ID, change func(*entry, time.Time)) error {
 	now, err := m.lock(ctx)
 	defer m.mu.Unlock()
-	e := m.entries[m.identity(key)]
+	e := m.at(key, now)
 	switch {
 	case err != nil:
 		return err
@@ -156,7 +166,7 @@ func (m *memory) update(ctx context.Context, key idem.Key, token idem.ID, change
 func (m *memory) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
 	now, err := m.lock(ctx)
 	defer m.mu.Unlock()
-	e := m.entries[m.identity(key)]
+	e := m.at(key, now)
 	if err != nil || e == nil {
 		return idem.Record{}, false, err
 	}

@@ -44,20 +44,16 @@ var completeChecks = []check{
 		p.unchanged(before, "after the repetition")
 	}},
 	{rule: "B105 retention must count from completion, not from the claim or its lease", run: func(p *probe) {
-		req := request(p.key())
-		req.Lease, req.Retention = short, 10*time.Minute
-		p.own(req)
-		req.Lease = 10 * time.Hour
-		p.must(renew(p, req), "Renew")
-		completed, err := p.store.Complete(p.ctx, completion(req, idem.Failed, answer("1")))
-		p.must(err, "Complete")
-		p.expires(p.lookup(req.Key), completed, completed, req.Retention)
-
-		req = p.live()
-		req.Retention = 20 * time.Hour
-		completed, err = p.store.Complete(p.ctx, completion(req, idem.Succeeded, answer("1")))
-		p.must(err, "Complete")
-		p.expires(p.lookup(req.Key), completed, completed, req.Retention)
+		for _, retention := range []time.Duration{long / 60, 20 * long} {
+			for _, req := range []idem.ClaimRequest{p.live(), p.stale()} {
+				claimed := p.now()
+				p.until("time to pass", func() bool { return p.now().After(claimed.Add(5 * slack)) })
+				req.Retention = retention
+				completed, err := p.store.Complete(p.ctx, completion(req, idem.Failed, answer("1")))
+				p.must(err, "Complete")
+				p.expires(p.lookup(req.Key), completed, completed, retention)
+			}
+		}
 	}},
 	{rule: "B58 a duplicate must not prolong a record", run: func(p *probe) {
 		req := request(p.key())

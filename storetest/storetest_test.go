@@ -25,7 +25,11 @@ func TestStoresOverTheSameRecordsPass(t *testing.T) {
 
 func TestAStoreThatForgetsExpiredRecordsPasses(t *testing.T) {
 	t.Parallel()
-	Run(t, func(testing.TB) idem.Store { return forgetsExpired{newMemory()} })
+	Run(t, func(testing.TB) idem.Store {
+		m := newMemory()
+		m.forgets = true
+		return m
+	})
 }
 
 func TestEveryFlawIsCaughtByName(t *testing.T) {
@@ -85,33 +89,6 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.messages = append(r.messages, fmt.Sprintf(format, args...))
-}
-
-// forgetsExpired deletes every record the moment it expires.
-type forgetsExpired struct{ *memory }
-
-func (s forgetsExpired) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	s.forget()
-	return s.memory.Claim(ctx, req)
-}
-
-func (s forgetsExpired) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
-	s.forget()
-	return s.memory.Complete(ctx, req)
-}
-
-func (s forgetsExpired) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
-	s.forget()
-	return s.memory.Lookup(ctx, key)
-}
-
-func (s forgetsExpired) Purge(context.Context, idem.PurgeRequest) (idem.PurgeResult, error) {
-	s.forget()
-	return idem.PurgeResult{}, nil
-}
-
-func (s forgetsExpired) forget() {
-	_, _ = s.memory.Purge(context.Background(), idem.PurgeRequest{Limit: 1 << 30})
 }
 
 // hanging does not care for ctx.

@@ -1,0 +1,4 @@
+package txtests_test
+
+const childVariable = "X"
+func child() {}
