@@ -70,19 +70,19 @@ func TestExpiredRecordsGiveWayInAFullStore(t *testing.T) {
 
 func TestNoBound(t *testing.T) {
 	t.Parallel()
-	store := memstore.New(memstore.MaxRecords(0))
-	req := idem.ClaimRequest{Token: idem.ID{1}, Lease: time.Hour, Retention: time.Hour}
-	for n := range memstore.DefaultMaxRecords + 1 {
-		req.Key = key(n)
-		if _, err := store.Claim(t.Context(), req); err != nil {
-			t.Fatalf("key %d: %v", n, err)
+	for _, bound := range []int{0, -1} {
+		store := memstore.New(memstore.MaxRecords(bound))
+		for n := range 1000 {
+			if _, err := idem.Do(t.Context(), store, key(n), nil, ok); err != nil {
+				t.Fatalf("bound %d, key %d: %v", bound, n, err)
+			}
 		}
 	}
 }
 
 func TestB111ExpiredRecordsAreDeleted(t *testing.T) {
 	t.Parallel()
-	const keys = 10_000
+	const keys = 3000
 	// fill completes most keys and abandons the others.
 	fill := func(t *testing.T, store idem.Store, first int) {
 		for n := range keys {

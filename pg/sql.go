@@ -9,7 +9,10 @@ import (
 )
 
 // names are the schema and the table that a store works on.
-type names struct{ schema, table string }
+type names struct {
+	schema, table string
+	alone         bool // no combining
+}
 
 func namesOf(opts []Option) names {
 	n := names{table: "idempotency_requests"}
@@ -32,7 +35,8 @@ func (n names) quoted(table string) string {
 type statements struct {
 	claim, takeOver, complete, release, renew, lookup, purge string
 
-	lock, nested, finish, completeOrRaise string // within a transaction, see tx.go
+	lock, nested, finish, completeOrRaise string // within a transaction, see dotx.go
+	claimMany, completeMany               string // for several callers, see many.go
 }
 
 const (
@@ -56,6 +60,7 @@ func statementsFor(n names, binding idem.Binding) statements {
 		"{{clock}}", clock,
 		"{{this}}", this,
 		"{{record}}", record,
+		"{{us}}", "interval '1 microsecond'",
 		"{{table_name}}", "'"+strings.ReplaceAll(n.quoted(n.table), "'", "''")+"'",
 	).Replace
 	// A lock is on the key's digest and the table, since locks are the whole
@@ -178,6 +183,54 @@ WITH done AS (
 	RETURNING completed_at
 )
 SELECT max(completed_at), 1 / count(*) FROM done`),
+
+		// As claim, for several keys that differ. LATERAL and OFFSET make each
+		// look-up one of its own, by index, whatever the planner believes of the
+		// table. Sorted, so that two of these rarely meet crosswise.
+		claimMany: with(`
+WITH req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::text[],
+		$7::text[], $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[]) WITH ORDINALITY
+		AS r (user_id, scope, idempotency_key, request_hash, hash_version, token,
+			execution_id, reclaimed, lease, retention, digest, n)
+), seen AS (
+	SELECT r.n, t.* FROM req AS r, LATERAL (
+		SELECT {{record}} FROM {{table}} AS t
+		WHERE t.user_id = r.user_id AND t.scope = r.scope AND t.idempotency_key = r.idempotency_key OFFSET 0
+	) AS t
+), locked AS MATERIALIZED (
+	SELECT r.*, ` + tryLock + `(` + lockID("r.digest") + `) AS ok
+	FROM req AS r WHERE NOT EXISTS (SELECT FROM seen WHERE seen.n = r.n)
+), made AS (
+	INSERT INTO {{table}} (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
+		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at)
+	SELECT user_id, scope, idempotency_key, request_hash, hash_version, 'processing', token::uuid,
+		execution_id::uuid, 1, reclaimed, now + lease * {{us}}, now + lease * {{us}} + retention * {{us}},
+		now + retention * {{us}}, now, now
+	FROM locked, {{clock}} WHERE ok ORDER BY user_id, scope, idempotency_key
+	ON CONFLICT (user_id, scope, idempotency_key) DO NOTHING
+	RETURNING {{record}}
+)
+SELECT {{record}}, clock_timestamp(), 0 FROM made
+UNION ALL
+SELECT {{record}}, clock_timestamp(), n FROM seen`),
+
+		completeMany: with(`
+WITH req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::smallint[],
+		$8::text[], $9::integer[], $10::bytea[], $11::text[], $12::text[])
+		AS r (user_id, scope, idempotency_key, token, status, retention, response_status,
+			response_codec, response_codec_version, response_body, error_code, error_message)
+	ORDER BY 1, 2, 3
+)
+UPDATE {{table}} AS t SET status = r.status, completed_at = now, expires_at = now + r.retention * {{us}}, updated_at = now,
+	response_status = r.response_status, response_codec = r.response_codec,
+	response_codec_version = r.response_codec_version, response_body = r.response_body,
+	error_code = r.error_code, error_message = r.error_message
+FROM req AS r, {{clock}}
+WHERE t.user_id = r.user_id AND t.scope = r.scope AND t.idempotency_key = r.idempotency_key
+	AND t.token = r.token::uuid AND t.status = 'processing'
+RETURNING t.token, t.completed_at`),
 
 		completeOrRaise: `WITH done AS (` + complete + `) SELECT max(completed_at), 1 / count(*) FROM done`,
 	}

@@ -22,10 +22,11 @@ import (
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// An Option names the table that [New], [Migrate] and [Migrations] work on.
+// An Option is for [New], [Migrate] and [Migrations].
 type Option func(*names)
 
 // WithTable names the table. Default: "idempotency_requests".
@@ -34,12 +35,21 @@ func WithTable(name string) Option { return func(n *names) { n.table = name } }
 // WithSchema names the schema of the table. Default: none, the search_path decides.
 func WithSchema(name string) Option { return func(n *names) { n.schema = name } }
 
+// WithoutCombining makes every request a statement of its own. Otherwise, over a
+// pool, callers that wait for the same kind of statement share the next one.
+// Default: combining.
+func WithoutCombining() Option { return func(n *names) { n.alone = true } }
+
 // Store is an [idem.Store] in Postgres. Use [New]. It is as safe for concurrent
 // use as its database is: a pool is, a connection and a transaction are not.
 type Store struct {
 	db      DB
 	sql     statements
 	binding idem.Binding
+
+	// Nil where every request is sent alone.
+	claims      *combiner[idem.ClaimRequest, claimed]
+	completions *combiner[idem.CompleteRequest, completed]
 }
 
 var (
@@ -57,8 +67,12 @@ var (
 // The exec modes that read results as text (Exec and SimpleProtocol) need, as
 // pgx does, a session with DateStyle ISO and bytea_output hex: the defaults.
 func New(db DB, opts ...Option) *Store {
-	binding := bindingOf(db)
-	return &Store{db: db, sql: statementsFor(namesOf(opts), binding), binding: binding}
+	binding, n := bindingOf(db), namesOf(opts)
+	s := &Store{db: db, sql: statementsFor(n, binding), binding: binding}
+	if binding == idem.BoundToNothing && !n.alone {
+		s.combine()
+	}
+	return s
 }
 
 // Bound implements [idem.Bound].
@@ -76,6 +90,15 @@ func bindingOf(db DB) idem.Binding {
 
 // Claim implements [idem.Store]: one round trip, or two if a rival was first.
 func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
+	if s.claims != nil && req.Replace == nil {
+		if c, err := s.claims.do(ctx, req); err != nil || c.valid {
+			return c.rec, err
+		}
+	}
+	return s.claimOne(ctx, req)
+}
+
+func (s *Store) claimOne(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
 	sql, args := s.sql.claim, []any{
 		req.Key.User, req.Key.Scope, req.Key.Key, req.Hash.Sum, req.Hash.Version, uuid(req.Token),
 		uuid(req.ExecutionID), req.Reclaimed, interval(req.Lease), interval(req.Retention), digest(req.Key),
@@ -115,7 +138,16 @@ func digest(k idem.Key) int64 {
 
 // Complete implements [idem.Store]: one round trip, or two if the token does
 // not hold a claim.
-func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (completed time.Time, err error) {
+func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
+	if s.completions != nil {
+		if c, err := s.completions.do(ctx, req); err != nil || c.valid {
+			return c.at, err
+		}
+	}
+	return s.completeOne(ctx, req)
+}
+
+func (s *Store) completeOne(ctx context.Context, req idem.CompleteRequest) (completed time.Time, err error) {
 	err = s.queryRow(ctx, s.sql.complete, completeArgs(req), &completed)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return completed, err
@@ -136,17 +168,32 @@ func completeArgs(req idem.CompleteRequest) []any {
 	}, responseArgs(req.Response)...)
 }
 
-func responseArgs(r idem.Response) []any {
-	var code, message pgtype.Text
+// responseColumns are a response as it is stored.
+type responseColumns struct {
+	status        pgtype.Int2
+	codec         pgtype.Text
+	codecVersion  pgtype.Int4
+	body          []byte
+	code, message pgtype.Text
+}
+
+func columnsOf(r idem.Response) responseColumns {
+	kept := r.Codec != ""
+	c := responseColumns{
+		status:       pgtype.Int2{Int16: int16(r.Status), Valid: r.Status != 0},
+		codec:        pgtype.Text{String: r.Codec, Valid: kept},
+		codecVersion: pgtype.Int4{Int32: int32(r.CodecVersion), Valid: kept},
+		body:         r.Body,
+	}
 	if r.Error != nil {
-		code, message = text(r.Error.Code), text(r.Error.Message)
+		c.code, c.message = text(r.Error.Code), text(r.Error.Message)
 	}
-	return []any{
-		pgtype.Int2{Int16: int16(r.Status), Valid: r.Status != 0},
-		pgtype.Text{String: r.Codec, Valid: r.Codec != ""},
-		pgtype.Int4{Int32: int32(r.CodecVersion), Valid: r.Codec != ""},
-		r.Body, code, message,
-	}
+	return c
+}
+
+func responseArgs(r idem.Response) []any {
+	c := columnsOf(r)
+	return []any{c.status, c.codec, c.codecVersion, c.body, c.code, c.message}
 }
 
 // Release implements [idem.Store] in one round trip.
@@ -195,7 +242,7 @@ func (s *Store) record(ctx context.Context, sql string, args ...any) (rec idem.R
 
 // scan reads one record. Every instant in it, and the one that it is judged by,
 // are the database's.
-func scan(row pgx.Row) (idem.Record, error) {
+func scan(row pgx.Row, more ...any) (idem.Record, error) {
 	var (
 		rec           idem.Record
 		token, id     pgtype.UUID
@@ -206,10 +253,11 @@ func scan(row pgx.Row) (idem.Record, error) {
 		codecVersion  pgtype.Int4
 		code, message pgtype.Text
 	)
-	err := row.Scan(
+	err := row.Scan(append([]any{
 		&rec.State, &rec.Hash.Sum, &rec.Hash.Version, &token, &id, &rec.Attempt, &rec.Reclaimed, &leaseEnd,
 		&rec.ExpiresAt, &completed, &status, &codec, &codecVersion, &rec.Response.Body,
-		&code, &message, &now)
+		&code, &message, &now,
+	}, more...)...)
 	if err != nil {
 		return idem.Record{}, err
 	}
@@ -308,11 +356,15 @@ func uuid(id idem.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != i
 
 func text(s string) pgtype.Text { return pgtype.Text{String: s, Valid: true} }
 
-// interval rounds up: a duration that is not zero must not become zero.
 func interval(d time.Duration) pgtype.Interval {
+	return pgtype.Interval{Microseconds: microseconds(d), Valid: true}
+}
+
+// microseconds rounds up: a duration that is not zero must not become zero.
+func microseconds(d time.Duration) int64 {
 	us := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
 		us++
 	}
-	return pgtype.Interval{Microseconds: us, Valid: true}
+	return us
 }

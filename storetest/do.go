@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -123,8 +122,8 @@ var doChecks = []check{
 		settled, busy, stale, absent := p.key(), p.key(), p.key(), p.key()
 		_, err := p.do(settled, "payload", returns("value", 0))
 		p.must(err, "Do")
-		p.die(busy, "payload", long)
-		p.die(stale, "payload", brief)
+		p.hold(busy, "payload")
+		p.die(stale, "payload")
 		for _, c := range []struct {
 			key     idem.Key
 			payload string
@@ -148,8 +147,6 @@ var doChecks = []check{
 		}
 	}},
 }
-
-const brief = 20 * time.Millisecond // a lease that is long enough for a closure that does nothing
 
 type closure = func(context.Context) (string, idem.Status, error)
 
@@ -180,13 +177,26 @@ func (p *probe) replays(key idem.Key, payload, want string) {
 	}
 }
 
-// die leaves a claim as an owner does that dies: held until its lease ends. If
-// the lease is brief, it waits for that.
-func (p *probe) die(key idem.Key, payload string, lease time.Duration) {
+// hold leaves a live claim that nobody works on.
+func (p *probe) hold(key idem.Key, payload string) {
 	p.t.Helper()
-	_, err := p.do(key, payload, fails("", 0, idem.Unknown(nil)), idem.WithLease(lease))
-	p.wantError(err, idem.ErrOutcomeUnknown, "the owner that dies")
-	if lease == brief {
-		p.untilStale(key)
-	}
+	_, err := p.do(key, payload, fails("", 0, idem.Unknown(nil)), idem.WithLease(long))
+	p.wantError(err, idem.ErrOutcomeUnknown, "a caller whose outcome is unknown")
+}
+
+// die leaves a claim as an owner does that died a lease ago.
+func (p *probe) die(key idem.Key, payload string) {
+	p.t.Helper()
+	p.hold(key, payload)
+	p.lapse(key)
+}
+
+// lapse ends the lease of the key's claim.
+func (p *probe) lapse(key idem.Key) {
+	p.t.Helper()
+	err := p.store.Renew(p.ctx, idem.RenewRequest{
+		Key: key, Token: p.lookup(key).Token, Lease: short, Retention: long,
+	})
+	p.must(err, "Renew")
+	p.untilStale(key)
 }

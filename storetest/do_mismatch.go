@@ -14,23 +14,23 @@ var doMismatchChecks = []check{
 	}},
 	{rule: "B53 another payload must be a mismatch while the key is in progress", run: func(p *probe) {
 		key := p.key()
-		p.die(key, "payload", long)
+		p.hold(key, "payload")
 		p.mismatch(key)
 	}},
 	{rule: "B53 another payload must be a mismatch when the owner has died", run: func(p *probe) {
 		key := p.key()
-		p.die(key, "payload", brief)
+		p.die(key, "payload")
 		p.mismatch(key)
 		p.mismatch(key, idem.WithStale(idem.Refuse))
 	}},
 	{rule: "B53 another payload must be a mismatch for those who wait", run: func(p *probe) {
 		key := p.key()
-		p.die(key, "payload", long)
-		p.mismatch(key, idem.WithWait(brief))
+		p.hold(key, "payload")
+		p.mismatch(key, idem.WithWait(short))
 	}},
 	{rule: "B53 another payload must be a mismatch when its owner was slow and won the race for the key", run: func(p *probe) {
 		key := p.key()
-		p.die(key, "another", brief)
+		p.die(key, "another")
 		racing := p.intercept()
 		racing.before = onFirst(atTakeover, func() { // what looked stale is freed, and taken by the other payload
 			rec := p.lookup(key)

@@ -46,7 +46,7 @@ var doRaceChecks = []check{
 	{rule: "B01 of many callers that find a dead owner's claim exactly one must run", run: func(p *probe) {
 		for range rounds / 10 {
 			key := p.key()
-			p.die(key, "payload", brief)
+			p.die(key, "payload")
 			p.oneRuns(key, callers, 2)
 		}
 	}},

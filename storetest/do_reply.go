@@ -21,7 +21,7 @@ var doReplyChecks = []check{
 	}},
 	{rule: "B41 an owner whose takeover was carried out but not answered must recognise it and run", run: func(p *probe) {
 		key := p.key()
-		p.die(key, "payload", brief)
+		p.die(key, "payload")
 		res, err := idem.Do(p.ctx, p.losing(atTakeover, 1), key, "payload", returns("value", 0))
 		p.must(err, "Do")
 		if res.Attempt != 2 || res.Replayed {
@@ -31,7 +31,7 @@ var doReplyChecks = []check{
 	}},
 	{rule: "B41 an owner whose claims are never answered must not run, and the key must free itself", run: func(p *probe) {
 		key := p.key()
-		_, err := idem.Do(p.ctx, p.losing(atClaim, 1000), key, "payload", p.mustNotRun(), idem.WithLease(brief))
+		_, err := idem.Do(p.ctx, p.losing(atClaim, 1000), key, "payload", p.mustNotRun(), idem.WithLease(short))
 		p.wantError(err, idem.ErrUnavailable, "the call without answers")
 		p.untilStale(key)
 		_, err = p.do(key, "payload", returns("value", 0))
@@ -74,7 +74,7 @@ var doReplyChecks = []check{
 			case <-ctx.Done():
 			}
 			return "", 0, context.Cause(ctx)
-		}, idem.WithLease(1500*time.Millisecond))
+		}, idem.WithLease(2400*time.Millisecond))
 		p.must(err, "Do")
 	}},
 	{rule: "B43 a caller that goes away during its claim must leave no claim", run: func(p *probe) {
@@ -88,7 +88,7 @@ var doReplyChecks = []check{
 	}},
 	{rule: "B43 a caller that goes away during its takeover must leave the outcome unknown", run: func(p *probe) {
 		key := p.key()
-		p.die(key, "payload", brief)
+		p.die(key, "payload")
 		p.goAway(key, atTakeover)
 		p.untilStale(key)
 		p.mismatch(key)

@@ -13,7 +13,7 @@ import (
 var doTakeoverChecks = []check{
 	{rule: "B01 a dead owner must block its key for the lease and not for the retention", run: func(p *probe) {
 		key := p.key()
-		p.die(key, "payload", long)
+		p.hold(key, "payload")
 		_, err := p.do(key, "payload", p.mustNotRun())
 		busy := new(idem.InProgressError)
 		if !errors.As(err, &busy) || busy.RetryAfter <= 0 || busy.RetryAfter > long {
@@ -21,7 +21,7 @@ var doTakeoverChecks = []check{
 		}
 
 		key = p.key()
-		p.die(key, "payload", brief)
+		p.die(key, "payload")
 		dead := p.lookup(key)
 		res, err := p.do(key, "payload", func(ctx context.Context) (string, idem.Status, error) {
 			return fmt.Sprintf("%d %v %s", idem.Attempt(ctx), idem.Reclaimed(ctx), idem.ExecutionID(ctx)), 0, nil
@@ -34,7 +34,7 @@ var doTakeoverChecks = []check{
 	}},
 	{rule: "A dead owner's key must be refused when its outcome is to be looked into", run: func(p *probe) {
 		key := p.key()
-		p.die(key, "payload", brief)
+		p.die(key, "payload")
 		before := p.snapshot(key)
 		_, err := p.do(key, "payload", p.mustNotRun(), idem.WithStale(idem.Refuse))
 		p.wantError(err, idem.ErrOutcomeUnknown, "a duplicate")
@@ -79,16 +79,26 @@ var doTakeoverChecks = []check{
 		p.wantError(late.finish(), idem.ErrLeaseLost, "the late owner")
 		p.replays(late.key, "payload", "found out")
 	}},
+	{rule: "B07 a renewal that finds a rival must end the closure", run: func(p *probe) {
+		key := p.key()
+		_, err := p.do(key, "payload", func(ctx context.Context) (string, idem.Status, error) {
+			p.lapse(key)
+			p.own(p.takeover(key))
+			p.await(ctx.Done(), "the closure's context to end")
+			return "value", 0, context.Cause(ctx)
+		}, idem.WithLease(time.Second))
+		p.wantError(err, idem.ErrLeaseLost, "the owner")
+	}},
 	{rule: "A closure that takes longer than its lease must keep the key by renewal", run: func(p *probe) {
 		var (
 			key   = p.key()
-			lease = 1200 * time.Millisecond
+			lease = 2 * time.Second
 			store = p.intercept()
 			over  = make(chan struct{})
 			n     atomic.Int64
 		)
 		store.after = func(here point) error {
-			if here == atRenew && n.Add(1) == 7 { // a third of the lease each
+			if here == atRenew && n.Add(1) == 5 { // a third of the lease each
 				close(over)
 			}
 			return nil
@@ -111,8 +121,8 @@ var doTakeoverChecks = []check{
 	}},
 }
 
-// A slowOwner is a call of Do whose closure goes on until finish. Its lease is
-// over.
+// A slowOwner is a call of Do whose closure goes on until finish. In the store
+// its lease is over.
 type slowOwner struct {
 	key    idem.Key
 	res    idem.Result[string] // once it has finished
@@ -126,22 +136,15 @@ func (p *probe) slowOwner(payload string, fn closure) *slowOwner {
 	running, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		var err error
-		o.res, err = idem.Do(p.ctx, p.withoutRenewal(), o.key, payload,
-			func(ctx context.Context) (string, idem.Status, error) {
-				close(running)
-				<-ctx.Done() // it may no longer be alone
-				if cause := context.Cause(ctx); !errors.Is(cause, idem.ErrLeaseLost) {
-					p.errorf("the closure's context ended with %v", cause)
-				}
-				<-end
-				return fn(ctx)
-			},
-			idem.WithLease(brief),
-			idem.WithObserver(func(_ context.Context, e idem.Event) {
-				if e.Kind == idem.EventLeaseLost {
-					o.lost.Add(1)
-				}
-			}))
+		o.res, err = p.do(o.key, payload, func(ctx context.Context) (string, idem.Status, error) {
+			close(running)
+			<-end
+			return fn(ctx)
+		}, idem.WithLease(long), idem.WithObserver(func(_ context.Context, e idem.Event) {
+			if e.Kind == idem.EventLeaseLost {
+				o.lost.Add(1)
+			}
+		}))
 		ended <- err
 	}()
 	o.finish = func() error {
@@ -149,6 +152,6 @@ func (p *probe) slowOwner(payload string, fn closure) *slowOwner {
 		return <-ended
 	}
 	p.await(running, "a closure to start")
-	p.untilStale(o.key)
+	p.lapse(o.key)
 	return o
 }

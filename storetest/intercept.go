@@ -49,19 +49,6 @@ func (p *probe) losing(at point, answers int64) *interceptor {
 	return s
 }
 
-// withoutRenewal returns the store for an owner that cannot reach it while its
-// closure runs.
-func (p *probe) withoutRenewal() *interceptor {
-	s := p.intercept()
-	s.before = func(here point) error {
-		if here == atRenew {
-			return errLost
-		}
-		return nil
-	}
-	return s
-}
-
 // onFirst steps in once.
 func onFirst(at point, f func()) func(point) error {
 	var done atomic.Bool

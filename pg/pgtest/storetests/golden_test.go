@@ -177,7 +177,9 @@ func TestB55WhatDoWrites(t *testing.T) {
 	pool := open(t)
 	refused := publicError("out of stock")
 	_, err := idem.Do(watchdog(t), pg.New(pool), idem.Key{User: idem.NoUser, Scope: " s ", Key: " k "}, "payload",
-		func(context.Context) (map[string]int, idem.Status, error) { return map[string]int{"left": 0}, 409, refused },
+		func(context.Context) (map[string]int, idem.Status, error) {
+			return map[string]int{"left": 0}, 409, refused
+		},
 		idem.WithErrors(map[string]error{"out_of_stock": refused}), idem.WithRetention(time.Hour))
 	wantErr(t, err, refused)
 	hash, err := idem.PayloadHash("payload")

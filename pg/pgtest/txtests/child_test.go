@@ -1,4 +1,5 @@
 package txtests_test
 
 const childVariable = "X"
+
 func child() {}

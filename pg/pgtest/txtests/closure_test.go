@@ -29,14 +29,14 @@ func TestNothingOfATransactionWorksAfterItsEnd(t *testing.T) {
 	other := k("kept by another")
 	_, err = pg.DoTx(ctx, s, other, "p", func(ctx context.Context, _ pgx.Tx) (string, idem.Status, error) {
 		for name, use := range map[string]func() error{
-			"the transaction":         func() error { return pay(ctx, tx, key) },
-			"a query in it":           func() error { return tx.QueryRow(ctx, "SELECT 1").Scan(nil) },
-			"a batch in it":           func() error { b := &pgx.Batch{}; b.Queue("SELECT 1"); return tx.SendBatch(ctx, b).Close() },
-			"its commit":              func() error { return tx.Commit(ctx) },
-			"its rollback":            func() error { return tx.Rollback(ctx) },
-			"a new one in it":         func() error { _, err := tx.Begin(ctx); return err },
-			"its large objects":       func() error { _, err := large.Create(ctx, 0); return err },
-			"one nested in it":        func() error { return pay(ctx, nested, key) },
+			"the transaction":          func() error { return pay(ctx, tx, key) },
+			"a query in it":            func() error { return tx.QueryRow(ctx, "SELECT 1").Scan(nil) },
+			"a batch in it":            func() error { b := &pgx.Batch{}; b.Queue("SELECT 1"); return tx.SendBatch(ctx, b).Close() },
+			"its commit":               func() error { return tx.Commit(ctx) },
+			"its rollback":             func() error { return tx.Rollback(ctx) },
+			"a new one in it":          func() error { _, err := tx.Begin(ctx); return err },
+			"its large objects":        func() error { _, err := large.Create(ctx, 0); return err },
+			"one nested in it":         func() error { return pay(ctx, nested, key) },
 			"the commit of the nested": func() error { return nested.Commit(ctx) },
 			"a store over it": func() error {
 				_, err := pg.DoTx(ctx, pg.New(tx), key, "p", func(context.Context, pgx.Tx) (string, idem.Status, error) { return "", 0, nil })
