@@ -515,3 +515,28 @@ func TestB130KeyThatIsUsedAsAUniquenessRule(t *testing.T) {
 		w.wantRuns(t, 2)
 	})
 }
+
+// A transaction is at work at the key, which has published nothing yet.
+func TestBusyKeyIsInProgressWhateverThePayload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, w := newSpy(), returns("v", 200, nil)
+		began := time.Now()
+		s.onClaim = func(_ context.Context, req idem.ClaimRequest, next func() (idem.Record, error)) (idem.Record, error) {
+			if time.Since(began) < 10*time.Second {
+				return req.Busy(), nil
+			}
+			return next()
+		}
+		for _, p := range []string{payload, otherPayload} {
+			_, err := idem.Do(t.Context(), s, testKey, p, w.fn, idem.WithStale(idem.Refuse))
+			if inProgress, ok := errors.AsType[*idem.InProgressError](err); !ok || inProgress.RetryAfter <= 0 {
+				t.Errorf("err = %v, want an InProgressError with a retry time", err)
+			}
+		}
+		w.wantRuns(t, 0)
+		res, err := idem.Do(t.Context(), s, testKey, payload, w.fn, idem.WithWait(time.Minute))
+		wantErr(t, err)
+		wantResult(t, res, "v", 200, false)
+	})
+}

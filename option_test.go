@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,8 +31,13 @@ func TestBadOptionsTouchNothing(t *testing.T) {
 		{"no disposition", idem.WithDisposition(nil)},
 		{"an error without a code", idem.WithErrors(map[string]error{"": errBusiness})},
 		{"a code without an error", idem.WithErrors(map[string]error{"code": nil})},
+		{"a code with a NUL", idem.WithErrors(map[string]error{"a\x00": errBusiness})},
+		{"a code that is not UTF-8", idem.WithErrors(map[string]error{"\xff": errBusiness})},
+		{"a code that is too long", idem.WithErrors(map[string]error{strings.Repeat("c", 256): errBusiness})},
 		{"no codec", idem.WithCodec(nil)},
 		{"a codec without a name", idem.WithCodec(nameless{})},
+		{"a codec of a negative version", idem.WithCodec(versioned(-1))},
+		{"a codec of too high a version", idem.WithCodec(versioned(1 << 40))},
 		{"no room for a result", idem.WithMaxResultBytes(0)},
 		{"negative room for a result", idem.WithMaxResultBytes(-1)},
 		{"an empty hash key", idem.WithHashKey(nil)},
@@ -58,6 +64,13 @@ func TestBadOptionsTouchNothing(t *testing.T) {
 type nameless struct{ codec.JSON }
 
 func (nameless) Name() string { return "" }
+
+type versioned int
+
+func (versioned) Name() string                          { return "versioned" }
+func (v versioned) Version() int                        { return int(v) }
+func (versioned) Encode(any, []byte) ([]byte, error)    { return nil, nil }
+func (versioned) Decode([]byte, int, any, []byte) error { return nil }
 
 func TestMissingArgumentsAreOptionErrors(t *testing.T) {
 	t.Parallel()
@@ -206,3 +219,35 @@ func TestCodeThatIsNotRegisteredHere(t *testing.T) {
 	notErr(t, err, errBusiness)
 	wantResult(t, res, "v", 409, true)
 }
+
+// fn has run: its error's message must not stand in the way of the record.
+func TestPublicMessageIsMadeOneThatAnyStoreCanKeep(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"a NUL", publicError{"secret", "a\x00b"}, "a\uFFFDb"},
+		{"invalid UTF-8", publicError{"secret", "a\xffb"}, "a\uFFFDb"},
+		{"too long", publicError{"secret", strings.Repeat("é", 5000)}, strings.Repeat("é", 1000)},
+		{"a panic", (*panickingError)(nil), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, w := newSpy(), returns("v", 409, tt.err)
+			_, err := idem.Do(t.Context(), s, testKey, payload, w.fn)
+			wantErr(t, err, tt.err)
+			_, err = idem.Do(t.Context(), s, testKey, payload, w.fn)
+			if recorded, ok := errors.AsType[*idem.RecordedError](err); !ok || recorded.Message != tt.want {
+				t.Errorf("err = %v, want the message %q", err, tt.want)
+			}
+			w.wantRuns(t, 1)
+		})
+	}
+}
+
+type panickingError struct{ message string }
+
+func (*panickingError) Error() string           { return "panicking" }
+func (e *panickingError) PublicMessage() string { return e.message }

@@ -67,7 +67,8 @@ func statementsFor(n names, binding idem.Binding) statements {
 	// database's.
 	lockID := func(digest string) string { return digest + with(`::bigint # {{table_name}}::regclass::oid::bigint`) }
 	complete := with(`
-UPDATE {{table}} SET status = $5, completed_at = now, expires_at = now + $6::interval, updated_at = now,
+UPDATE {{table}} SET status = $5, completed_at = now, expires_at = now + $6::interval,
+	purge_after = least(purge_after, now + $6::interval), updated_at = now,
 	response_status = $7::smallint, response_codec = $8, response_codec_version = $9::integer,
 	response_body = $10::bytea, error_code = $11, error_message = $12
 FROM {{clock}}
@@ -104,7 +105,7 @@ WITH locked AS MATERIALIZED (
 UPDATE {{table}} SET request_hash = $4, hash_version = $5::smallint, status = 'processing', token = $6::uuid,
 	execution_id = $7::uuid, attempt = attempt + 1, reclaimed = $8::boolean,
 	lease_expires_at = now + $9::interval, expires_at = now + $9::interval + $10::interval,
-	purge_after = CASE WHEN expires_at <= now THEN now + $10::interval ELSE purge_after END,
+	purge_after = CASE WHEN expires_at <= now THEN now + $10::interval ELSE least(purge_after, now + $10::interval) END,
 	inserted_at = CASE WHEN expires_at <= now THEN now ELSE inserted_at END, updated_at = now,
 	completed_at = NULL, response_status = NULL, response_codec = NULL, response_codec_version = NULL,
 	response_body = NULL, error_code = NULL, error_message = NULL
@@ -116,7 +117,8 @@ RETURNING {{record}}, clock_timestamp()`),
 		complete: complete,
 
 		release: with(`
-UPDATE {{table}} SET token = NULL, lease_expires_at = now, expires_at = now + $5::interval, updated_at = now
+UPDATE {{table}} SET token = NULL, lease_expires_at = now, expires_at = now + $5::interval,
+	purge_after = least(purge_after, now + $5::interval), updated_at = now
 FROM {{clock}}
 WHERE {{this}} AND token = $4::uuid AND status = 'processing'`),
 
@@ -171,7 +173,8 @@ WITH done AS (
 		request_hash = excluded.request_hash, hash_version = excluded.hash_version, status = excluded.status,
 		token = excluded.token, execution_id = excluded.execution_id, attempt = excluded.attempt,
 		reclaimed = excluded.reclaimed, lease_expires_at = excluded.lease_expires_at, expires_at = excluded.expires_at,
-		purge_after = CASE WHEN old.expires_at <= excluded.updated_at THEN excluded.purge_after ELSE old.purge_after END,
+		purge_after = CASE WHEN old.expires_at <= excluded.updated_at THEN excluded.purge_after
+			ELSE least(old.purge_after, excluded.purge_after) END,
 		inserted_at = CASE WHEN old.expires_at <= excluded.updated_at THEN excluded.inserted_at ELSE old.inserted_at END,
 		updated_at = excluded.updated_at, completed_at = excluded.completed_at,
 		response_status = excluded.response_status, response_codec = excluded.response_codec,
@@ -223,7 +226,8 @@ WITH req AS MATERIALIZED (
 			response_codec, response_codec_version, response_body, error_code, error_message)
 	ORDER BY 1, 2, 3
 )
-UPDATE {{table}} AS t SET status = r.status, completed_at = now, expires_at = now + r.retention * {{us}}, updated_at = now,
+UPDATE {{table}} AS t SET status = r.status, completed_at = now, expires_at = now + r.retention * {{us}},
+	purge_after = least(t.purge_after, now + r.retention * {{us}}), updated_at = now,
 	response_status = r.response_status, response_codec = r.response_codec,
 	response_codec_version = r.response_codec_version, response_body = r.response_body,
 	error_code = r.error_code, error_message = r.error_message

@@ -82,9 +82,17 @@ var doTakeoverChecks = []check{
 	{rule: "B07 a renewal that finds a rival must end the closure", run: func(p *probe) {
 		key := p.key()
 		_, err := p.do(key, "payload", func(ctx context.Context) (string, idem.Status, error) {
-			p.lapse(key)
-			p.own(p.takeover(key))
-			p.await(ctx.Done(), "the closure's context to end")
+			p.until("a rival to take over", func() bool { // a renewal may come between
+				p.lapse(key)
+				rival := p.takeover(key)
+				return p.claim(rival).Token == rival.Token
+			})
+			p.until("the closure's context to end", func() bool {
+				if left := p.lookup(key).LeaseLeft; left < long/2 {
+					p.fatalf("the rival's lease was changed: %v are left", left)
+				}
+				return ctx.Err() != nil
+			})
 			return "value", 0, context.Cause(ctx)
 		}, idem.WithLease(time.Second))
 		p.wantError(err, idem.ErrLeaseLost, "the owner")

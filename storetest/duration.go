@@ -48,7 +48,11 @@ var timeChecks = []check{
 		req := request(p.key())
 		p.own(req)
 		req.Retention = 1
-		p.must(complete(p, req), "Complete")
+		completed, err := p.store.Complete(p.ctx, completion(req, idem.Succeeded, answer("1")))
+		p.must(err, "Complete")
+		if rec, found := p.find(req.Key); found && rec.ExpiresAt.After(completed.Add(slack)) {
+			p.fatalf("a record that was completed at %v is kept until %v", completed, rec.ExpiresAt)
+		}
 		p.untilExpired(req.Key)
 	}},
 	{rule: "B13 a lease of 100 years and a retention of 290 must not overflow", run: func(p *probe) {

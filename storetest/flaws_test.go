@@ -2,7 +2,7 @@ package storetest
 
 import (
 	"bytes"
-	"context"
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -30,11 +30,19 @@ var flaws = []struct {
 		"Of many takeovers of one released claim at once exactly one must win",
 		"B56 of many callers of one key exactly one must run",
 		"B35 of two callers with different payloads exactly one must run",
+		"A renewal and a takeover at once must not both succeed",
+		"A release and a takeover at once must not both succeed",
+		"B56 of two callers of one key exactly one must run, a thousand times",
+		"B01 of many callers that find a dead owner's claim exactly one must run",
+		"Of many callers that find a released key exactly one must run",
+		"Of many callers that wait one must run, and all must get its answer",
 	}},
 	{"completion is by key only", func(m *memory) idem.Store { return completeByKey{m} }, []string{
 		"A completion with another claim's token must change nothing",
 		"B21 a completion by a late owner that was replaced must change nothing",
 		"B21 a late owner that was replaced must get its value with ErrLeaseLost, and its rival's outcome stand",
+		"The token of one key must hold no other",
+		"A late owner must not overwrite an outcome that was found out",
 	}},
 	{"release is by key only", func(m *memory) idem.Store { return releaseByKey{m} }, []string{
 		"B05 a release with another claim's token must change nothing",
@@ -44,6 +52,7 @@ var flaws = []struct {
 	{"renewal is by key only", func(m *memory) idem.Store { return renewByKey{m} }, []string{
 		"A renewal with another claim's token must change nothing",
 		"A renewal by a late owner that was replaced must change nothing",
+		"B07 a renewal that finds a rival must end the closure",
 	}},
 	{"the fence is the time instead of the token", func(m *memory) idem.Store {
 		m.holds = func(e *entry, _ idem.ID, now time.Time) bool { return now.Before(e.leaseEnd) }
@@ -60,6 +69,7 @@ var flaws = []struct {
 		"An owner whose lease is over but who was not replaced must renew: the fence is the token, not the time",
 		"An owner whose lease is over but who was not replaced must release: the fence is the token, not the time",
 		"An owner whose lease is over but who was not replaced must record its outcome",
+		"B105 an owner who is later than lease and retention must complete, unless the record is gone",
 	}},
 	{"no token holds what has no token", func(m *memory) idem.Store {
 		m.holds = func(e *entry, token idem.ID, _ time.Time) bool { return e.Token == token }
@@ -100,6 +110,8 @@ var flaws = []struct {
 		"B41 a claim repeated with its own token must return its own record",
 		"B41 a takeover repeated with its own token must return its own record",
 		"B41 an owner whose claim was carried out but not answered must recognise it and run",
+		"B41 of a claim and its own repetition at once neither must be lost",
+		"B41 an owner whose takeover was carried out but not answered must recognise it and run",
 	}},
 	{"a completion does not know its own earlier success", func(m *memory) idem.Store {
 		m.holds = func(e *entry, token idem.ID, _ time.Time) bool {
@@ -109,6 +121,7 @@ var flaws = []struct {
 	}, []string{
 		"B41 a completion repeated with its token must return the first one's time and change nothing",
 		"B41 a completion that was carried out but not answered must not be an error",
+		"B41 of a completion and its own repetition at once both must return the same time",
 	}},
 	{"the stored hash is not returned", func(m *memory) idem.Store { return hashless{m} }, []string{
 		"A claim in vain must return the stored hash, not its own",
@@ -118,6 +131,7 @@ var flaws = []struct {
 		"B53 another payload must be a mismatch for those who wait",
 		"B53 another payload must be a mismatch when its owner was slow and won the race for the key",
 		"B53 another payload must be a mismatch when its owner came between a claim and its repetition",
+		"B43 a caller that goes away during its takeover must leave the outcome unknown",
 	}},
 	{"every process uses its own clock", func(m *memory) idem.Store {
 		skew := time.Hour
@@ -132,6 +146,7 @@ var flaws = []struct {
 	}, []string{
 		"B13 a lease must last as long as was asked for",
 		"B13 a lease below a millisecond must not be rounded to zero, nor to a second",
+		"A claim without an outcome must expire after lease and retention",
 	}},
 	{"a lease is rounded up to whole seconds", func(m *memory) idem.Store {
 		return leases{m, func(d time.Duration) time.Duration { return (d + time.Second - 1).Truncate(time.Second) }}
@@ -141,7 +156,18 @@ var flaws = []struct {
 	}},
 	{"a lease is taken for another unit", func(m *memory) idem.Store {
 		return leases{m, func(d time.Duration) time.Duration { return d / 1000 }}
-	}, []string{"A claim of an absent key must insert a processing record", "B13 a lease must last as long as was asked for"}},
+	}, []string{
+		"A claim of an absent key must insert a processing record",
+		"B13 a lease must last as long as was asked for",
+		"A renewal must set the lease's end and nothing else",
+		"A closure that takes longer than its lease must keep the key by renewal",
+		"B07 a renewal that was carried out but not answered must not end the closure",
+	}},
+	{"the rest of a lease is never less than a second", func(m *memory) idem.Store { return neverOver{m} }, []string{
+		"A claim without Replace must change nothing if the key has a record",
+		"B01 a dead owner must block its key for the lease and not for the retention",
+		"A dead owner's key must be refused when its outcome is to be looked into",
+	}},
 	{"retention counts from the claim", func(m *memory) idem.Store {
 		m.expiry = func(e *entry, _ time.Time, retention time.Duration) time.Time { return e.claimed.Add(retention) }
 		return m
@@ -157,7 +183,11 @@ var flaws = []struct {
 	{"a duplicate prolongs the record", func(m *memory) idem.Store {
 		m.conflict = func(e *entry) { e.ExpiresAt = m.clock().Add(long) }
 		return m
-	}, []string{"B58 a duplicate must not prolong a record"}},
+	}, []string{
+		"B58 a duplicate must not prolong a record",
+		"A claim without Replace must change nothing if the key has a record",
+		"A claim without Replace must change nothing if the key has an expired record",
+	}},
 	{"times are nanoseconds in 64 bits", func(m *memory) idem.Store { return nanoseconds{m} }, []string{
 		"B13 a lease of 100 years and a retention of 290 must not overflow",
 	}},
@@ -184,7 +214,10 @@ var flaws = []struct {
 			return r
 		}
 		return m
-	}, []string{"B49 a response must come back byte for byte"}},
+	}, []string{
+		"B49 a response must come back byte for byte",
+		"A completion must settle the record and keep the rest of it",
+	}},
 	{"the body is kept as text", func(m *memory) idem.Store {
 		m.clone = func(r idem.Response) idem.Response {
 			r.Body = bytes.ToValidUTF8(r.Body, nil)
@@ -192,6 +225,17 @@ var flaws = []struct {
 		}
 		return m
 	}, []string{"B49 a response must come back byte for byte"}},
+	{"the body must not have a NUL", func(m *memory) idem.Store { return refusesNUL{m} }, []string{
+		"B49 a response must come back byte for byte",
+		"B47 payloads and values with a NUL must be replayed",
+	}},
+	{"every response has a codec", func(m *memory) idem.Store {
+		m.clone = func(r idem.Response) idem.Response {
+			r.Codec = cmp.Or(r.Codec, "json")
+			return r
+		}
+		return m
+	}, []string{"B83 an answer that is not kept must not be computed again"}},
 	{"no error and an empty error are one", func(m *memory) idem.Store {
 		m.clone = func(r idem.Response) idem.Response {
 			if r.Error != nil && *r.Error == (idem.ErrorValue{}) {
@@ -235,6 +279,8 @@ var flaws = []struct {
 		"B111 Purge must not delete a stale claim before it expires",
 		"Purge must not delete a released claim before it expires",
 		"Purge must not delete an outcome before it expires",
+		"Purge must not delete a claim that was renewed",
+		"B105 Purge must not delete an outcome that was recorded late",
 	}},
 	{"purge takes stale claims", func(m *memory) idem.Store {
 		m.purgeable = (*entry).over
@@ -267,129 +313,111 @@ var flaws = []struct {
 	{"release keeps the lease", func(m *memory) idem.Store { return keepsLease{m} }, []string{
 		"A released record must stay, with its attempt, hash and execution, but without token and lease",
 		"B31 a passing failure must free the key at once, for the same execution",
+		"A claim with Replace must take over a free record as it was seen",
+		"B41 a release that was carried out but not answered must free the key",
+		"B43 a caller that goes away during its claim must leave no claim",
 	}},
-}
-
-// Flawed methods. They act in more than one step, which is a flaw of its own.
-
-type completeByKey struct{ *memory }
-
-func (s completeByKey) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
-	rec, _, _ := s.Lookup(ctx, req.Key)
-	req.Token = rec.Token
-	return s.memory.Complete(ctx, req)
-}
-
-type releaseByKey struct{ *memory }
-
-func (s releaseByKey) Release(ctx context.Context, req idem.ReleaseRequest) error {
-	rec, _, _ := s.Lookup(ctx, req.Key)
-	req.Token = rec.Token
-	return s.memory.Release(ctx, req)
-}
-
-type renewByKey struct{ *memory }
-
-func (s renewByKey) Renew(ctx context.Context, req idem.RenewRequest) error {
-	rec, _, _ := s.Lookup(ctx, req.Key)
-	req.Token = rec.Token
-	return s.memory.Renew(ctx, req)
-}
-
-type upsert struct{ *memory }
-
-func (s upsert) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	if _, found, _ := s.Lookup(ctx, req.Key); !found {
-		req.Replace = nil
-	}
-	return s.memory.Claim(ctx, req)
-}
-
-type forgetful struct{ *memory }
-
-func (s forgetful) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	before, _, _ := s.Lookup(ctx, req.Key)
-	rec, err := s.memory.Claim(ctx, req)
-	if before.Token == req.Token {
-		rec.Token = idem.ID{1} // somebody's
-	}
-	return rec, err
-}
-
-type hashless struct{ *memory }
-
-func (s hashless) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	rec, err := s.memory.Claim(ctx, req)
-	rec.Hash = req.Hash
-	return rec, err
-}
-
-type leases struct {
-	*memory
-	round func(time.Duration) time.Duration
-}
-
-func (s leases) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	req.Lease = s.round(req.Lease)
-	return s.memory.Claim(ctx, req)
-}
-
-func (s leases) Renew(ctx context.Context, req idem.RenewRequest) error {
-	req.Lease = s.round(req.Lease)
-	return s.memory.Renew(ctx, req)
-}
-
-type nanoseconds struct{ *memory }
-
-func (s nanoseconds) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
-	rec, found, err := s.memory.Lookup(ctx, key)
-	rec.ExpiresAt = time.Unix(0, rec.ExpiresAt.UnixNano())
-	return rec, found, err
-}
-
-type purges struct {
-	*memory
-	request func(idem.PurgeRequest) idem.PurgeRequest
-	result  func(idem.PurgeResult) idem.PurgeResult
-}
-
-func (s purges) Purge(ctx context.Context, req idem.PurgeRequest) (idem.PurgeResult, error) {
-	if s.request != nil {
-		req = s.request(req)
-	}
-	done, err := s.memory.Purge(ctx, req)
-	if s.result != nil {
-		done = s.result(done)
-	}
-	return done, err
-}
-
-type tireless struct{ *memory }
-
-func (s tireless) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	return s.memory.Claim(context.WithoutCancel(ctx), req)
-}
-
-type deletesOnRelease struct{ *memory }
-
-func (s deletesOnRelease) Release(ctx context.Context, req idem.ReleaseRequest) error {
-	err := s.memory.Release(ctx, req)
-	if err == nil {
-		s.mu.Lock()
-		delete(s.entries, s.identity(req.Key))
-		s.mu.Unlock()
-	}
-	return err
-}
-
-type keepsLease struct{ *memory }
-
-func (s keepsLease) Release(ctx context.Context, req idem.ReleaseRequest) error {
-	err := s.memory.Release(ctx, req)
-	if err == nil {
-		s.mu.Lock()
-		s.at(req.Key, s.clock()).leaseEnd = s.clock().Add(long)
-		s.mu.Unlock()
-	}
-	return err
+	{"a claim overwrites what is there", func(m *memory) idem.Store { return overwrites{m} }, []string{
+		"B56 a second claim in a row must be lost",
+		"B56 of many claims of one key at once exactly one must win",
+	}},
+	{"a stale claim blocks the key for its retention", func(m *memory) idem.Store {
+		m.free = func(e *entry, _ idem.Record, now time.Time) bool { return !now.Before(e.ExpiresAt) }
+		return m
+	}, []string{
+		"A claim with Replace must take over a free record as it was seen",
+		"B01 a dead owner must block its key for the lease and not for the retention",
+	}},
+	{"a takeover compares the whole record", func(m *memory) idem.Store {
+		m.free = func(e *entry, seen idem.Record, now time.Time) bool {
+			return e.Token == seen.Token && e.Attempt == seen.Attempt && e.Hash == seen.Hash && e.over(now)
+		}
+		return m
+	}, []string{"A takeover must compare nothing but state, token and attempt"}},
+	{"a takeover leaves the outcome there", func(m *memory) idem.Store {
+		m.replace = func(old, claim *entry) { claim.Response, claim.CompletedAt = old.Response, old.CompletedAt }
+		return m
+	}, []string{"A record that was taken over must not show the former outcome"}},
+	{"a takeover does not count", func(m *memory) idem.Store {
+		m.replace = func(old, claim *entry) { claim.Attempt = old.Attempt }
+		return m
+	}, []string{
+		"Attempt must grow by one with every claim of the key",
+		"B31 a passing failure must free the key at once, for the same execution",
+	}},
+	{"a takeover keeps the first execution", func(m *memory) idem.Store {
+		m.replace = func(old, claim *entry) { claim.ExecutionID = old.ExecutionID }
+		return m
+	}, []string{
+		"B31 a released key must take another payload, as a new execution",
+		"B113 a key must be new when its retention is over",
+	}},
+	{"a takeover that lost does not read who won", func(m *memory) idem.Store { return blind{m} }, []string{
+		"A claim that was completed after it was seen stale must not be taken over",
+		"B37 a claim whose obstacle was purged must judge by the record that took its place",
+	}},
+	{"every claim is marked as reclaimed", func(m *memory) idem.Store { return reclaims{m} }, []string{
+		"A claim must not be marked as reclaimed unless it asks for it",
+	}},
+	{"an absent key is an error to Lookup", func(m *memory) idem.Store { return lookups{m, false} }, []string{
+		"Lookup of an absent key must find nothing, without an error",
+	}},
+	{"a look prolongs the lease", func(m *memory) idem.Store { return lookups{m, true} }, []string{
+		"Lookup must change nothing",
+		"Peek must tell what Do would do, and change nothing",
+	}},
+	{"a released claim keeps its token", func(m *memory) idem.Store { return keepsToken{m} }, []string{
+		"A token that was released must hold nothing",
+		"A released record must stay, with its attempt, hash and execution, but without token and lease",
+	}},
+	{"a renewal prolongs outcomes too", func(m *memory) idem.Store { return renewsAll{m} }, []string{
+		"A settled record must be neither released nor renewed, even by its owner",
+	}},
+	{"a completion inserts what is gone", func(m *memory) idem.Store { return completesAbsent{m} }, []string{
+		"An absent key must be neither completed nor released nor renewed",
+	}},
+	{"retention is cut to whole seconds", func(m *memory) idem.Store {
+		m.expiry = func(_ *entry, completed time.Time, retention time.Duration) time.Time {
+			return completed.Add(retention.Truncate(time.Second))
+		}
+		return m
+	}, []string{"B113 a record must expire when its retention is over, not before and not never"}},
+	{"a retention of nothing is for ever", func(m *memory) idem.Store {
+		m.expiry = func(_ *entry, completed time.Time, retention time.Duration) time.Time {
+			if retention < time.Millisecond {
+				retention = year
+			}
+			return completed.Add(retention)
+		}
+		return m
+	}, []string{"B13 a retention below a millisecond must not be for ever"}},
+	{"the codec's version is not kept", func(m *memory) idem.Store {
+		m.clone = func(r idem.Response) idem.Response {
+			r.CodecVersion = min(r.CodecVersion, 1)
+			return r
+		}
+		return m
+	}, []string{"B77 status, codec and version must come back"}},
+	{"an error's code is not kept", func(m *memory) idem.Store {
+		m.clone = func(r idem.Response) idem.Response {
+			if r.Error != nil {
+				r.Error = &idem.ErrorValue{Message: r.Error.Message}
+			}
+			return r
+		}
+		return m
+	}, []string{
+		"A recorded error must come back, and no error as none",
+		"B17 a final failure must be replayed with its value, status and error",
+	}},
+	{"some characters of a key do not count", func(m *memory) idem.Store {
+		clean := strings.NewReplacer("{", "", "}", "", "*", "", "%", "")
+		m.identity = func(k idem.Key) any {
+			return idem.Key{User: clean.Replace(k.User), Scope: clean.Replace(k.Scope), Key: clean.Replace(k.Key)}
+		}
+		return m
+	}, []string{"B99 no characters of a key must have a meaning"}},
+	{"purge looks first and deletes then", func(m *memory) idem.Store { return purgesLater{m} }, []string{
+		"Purge must not delete an expired record that is taken over at the same time",
+	}},
 }

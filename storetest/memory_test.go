@@ -21,6 +21,7 @@ type memory struct {
 	clock     func() time.Time
 	identity  func(idem.Key) any
 	insert    func()                                               // just before a claim is written
+	replace   func(old, claim *entry)                              // a claim is about to replace a record
 	conflict  func(*entry)                                         // a claim met a record
 	free      func(e *entry, seen idem.Record, now time.Time) bool // may a claim replace it?
 	holds     func(e *entry, token idem.ID, now time.Time) bool    // is it the token's?
@@ -43,6 +44,7 @@ func newMemory() *memory {
 		clock:    time.Now,
 		identity: func(k idem.Key) any { return k },
 		insert:   func() {},
+		replace:  func(_, _ *entry) {},
 		conflict: func(*entry) {},
 		free: func(e *entry, seen idem.Record, now time.Time) bool {
 			return e.State == seen.State && e.Token == seen.Token && e.Attempt == seen.Attempt && e.over(now)
@@ -98,7 +100,11 @@ func (m *memory) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record,
 	if err != nil {
 		return idem.Record{}, err
 	}
-	attempt := 1
+	end := now.Add(req.Lease)
+	claim := &entry{claimed: now, leaseEnd: end, Record: idem.Record{
+		State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
+		Attempt: 1, Reclaimed: req.Reclaimed, ExpiresAt: end.Add(req.Retention),
+	}}
 	switch e := m.at(req.Key, now); {
 	case e == nil && req.Replace != nil:
 		return idem.Record{}, nil
@@ -107,17 +113,14 @@ func (m *memory) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record,
 		m.conflict(e)
 		return m.view(e, now), nil
 	default:
-		attempt = e.Attempt + 1
+		claim.Attempt = e.Attempt + 1
+		m.replace(e, claim)
 	}
 	m.insert()
 	m.claims++
-	end := now.Add(req.Lease)
-	e := &entry{number: m.claims, claimed: now, leaseEnd: end, Record: idem.Record{
-		State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
-		Attempt: attempt, Reclaimed: req.Reclaimed, ExpiresAt: end.Add(req.Retention),
-	}}
-	m.entries[m.identity(req.Key)] = e
-	return m.view(e, now), nil
+	claim.number = m.claims
+	m.entries[m.identity(req.Key)] = claim
+	return m.view(claim, now), nil
 }
 
 func (m *memory) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {

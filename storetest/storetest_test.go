@@ -52,6 +52,23 @@ func TestEveryFlawIsCaughtByName(t *testing.T) {
 	}
 }
 
+func TestEveryRuleCatchesAFlaw(t *testing.T) {
+	t.Parallel()
+	caught := []string{ // the promises of Do that no store can break alone
+		"Do must run the closure once and replay its answer to every later call",
+		"B19 an outcome must be recorded although its caller has gone",
+		"B41 an owner whose claims are never answered must not run, and the key must free itself",
+	}
+	for _, flaw := range flaws {
+		caught = append(caught, flaw.rules...)
+	}
+	for _, c := range checks {
+		if !slices.Contains(caught, c.rule) {
+			t.Errorf("no flaw breaks %q: it may test nothing", c.rule)
+		}
+	}
+}
+
 func TestAStoreThatHangsFailsInsteadOfHanging(t *testing.T) {
 	t.Parallel()
 	stuck := hanging{newMemory(), make(chan struct{})}

@@ -1,9 +1,10 @@
 -- The parts of the identity are compared byte by byte, whatever the database's
 -- collation. user_id comes first, so that the table can be distributed by user.
 --
--- purge_after never changes while a record lives: it is the earliest time at
--- which the record can expire, and the only column besides the key that is
--- indexed. So the updates that renew and complete a claim stay HOT.
+-- purge_after is a time before which the record does not expire, and the only
+-- column besides the key that is indexed. It is set by the claim and changes only
+-- if a later request shortens the retention, so the updates that renew and
+-- complete a claim stay HOT.
 CREATE TABLE {{table}} (
 	user_id          text COLLATE "C" NOT NULL,
 	scope            text COLLATE "C" NOT NULL,

@@ -23,7 +23,7 @@ func startContainer(ctx context.Context, image string) (_ Source, err error) {
 			err = fmt.Errorf("%v", r)
 		}
 		if err != nil {
-			err = fmt.Errorf("Docker did not run the image %s (%s): %w", image, imageVariable, err)
+			err = fmt.Errorf("the image %s (%s) did not run in Docker: %w", image, imageVariable, err)
 		}
 	}()
 

@@ -21,8 +21,6 @@ import (
 //go:embed supervisor.sh
 var supervisor string
 
-const noBinaries = "no server binaries (initdb, pg_ctl, postgres) on PATH or in /usr/lib/postgresql/*/bin"
-
 // An Instance is a Postgres server that belongs to one test. Its methods are safe for concurrent use.
 type Instance struct {
 	t        testing.TB // nil for the server of the process
@@ -98,7 +96,6 @@ func newInstance(bin string, pickPort func() int, settings []string) (_ *Instanc
 	s.process.SysProcAttr = attr
 	// For messages in English (see start), and for macOS, where Postgres does not start without a locale.
 	s.process.Env = append(os.Environ(), "LC_ALL=C")
-	// Stderr is not inherited: go test waits until every process that holds its own is gone.
 	if s.stdin, err = s.process.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -107,6 +104,7 @@ func newInstance(bin string, pickPort func() int, settings []string) (_ *Instanc
 		return nil, err
 	}
 	s.answers = bufio.NewReader(stdout)
+	// Stderr stays closed: go test would wait for a process that had inherited its own.
 	if err := s.process.Start(); err != nil {
 		return nil, err
 	}
@@ -176,8 +174,8 @@ func (s *Instance) close() {
 	os.RemoveAll(s.dir) // in case there was no supervisor to do it
 }
 
-// randomPort returns a port below those that systems give to outgoing connections. One of these could take the port of
-// a killed server; a client that retries on it may even connect to itself.
+// randomPort returns a port below those that systems give to outgoing connections. Such a connection could take the port
+// of a killed server, and a client that retries there could even connect to itself.
 func randomPort() int { return 20_000 + mathrand.IntN(12_000) }
 
 // binaries returns the directory of the server binaries, "" if there are none.

@@ -4,11 +4,14 @@ package pgtest
 
 import (
 	"errors"
+	"runtime"
 	"syscall"
 )
 
-// canStart is false: the supervisor is a shell script.
-const canStart = false
+const (
+	canStart   = false // the supervisor is a shell script
+	noBinaries = "no server binaries that pgtest can start on " + runtime.GOOS
+)
 
 func newSession() *syscall.SysProcAttr { return nil }
 

@@ -11,7 +11,10 @@ import (
 	"syscall"
 )
 
-const canStart = true
+const (
+	canStart   = true
+	noBinaries = "no server binaries (initdb, pg_ctl, postgres) on PATH or in /usr/lib/postgresql/*/bin"
+)
 
 // newSession keeps a process out of reach of the signals that are sent to the test's process group.
 func newSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

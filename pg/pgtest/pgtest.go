@@ -11,7 +11,7 @@
 // The server is found once per test process, at the first use, in this order:
 //
 //  1. The server that the environment variable IDEM_TEST_DATABASE_URL names. Its user must be allowed to create
-//     schemas.
+//     schemas; those of a killed test process stay there.
 //  2. Server binaries on this machine: initdb, pg_ctl and postgres on PATH, or the highest version in
 //     /usr/lib/postgresql/*/bin. A server is started in a temporary directory, on a port of 127.0.0.1, with a random
 //     password and without fsync. Not on Windows.

@@ -43,7 +43,7 @@ func migrated(t testing.TB) *pgxpool.Config {
 	return config
 }
 
-// connect returns a pool, which is closed when the test ends.
+// connect returns a pool, which is closed when the test ends. A connection that is held by then fails the test.
 func connect(t testing.TB, config *pgxpool.Config, change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	config = config.Copy()
@@ -54,7 +54,14 @@ func connect(t testing.TB, config *pgxpool.Config, change ...func(*pgxpool.Confi
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(pool.Close)
+	t.Cleanup(func() {
+		if n := pool.Stat().AcquiredConns(); n > 0 {
+			t.Errorf("%d connections are not given back", n)
+			pool.Reset() // those that are held are closed once they come back
+			return
+		}
+		pool.Close()
+	})
 	return pool
 }
 
