@@ -286,8 +286,8 @@ func run[T any](ctx context.Context, c *call, rec Record, until time.Time,
 	defer func() {
 		e := Event{Kind: EventExecuted, Status: out.Status, Duration: time.Since(began)}
 		lost, until := lease.stop()
-		tx := work.close()
-		completed, problem := c.settle(work.rec, tx, out, lost, until, e, func() ([]byte, error) { return encode(c, &res.Value) })
+		work.close()
+		completed, problem := c.settle(work, out, lost, until, e, func() ([]byte, error) { return encode(c, &res.Value) })
 		if !completed.IsZero() {
 			res.CompletedAt, res.ExpiresAt = completed, completed.Add(c.cfg.retention)
 		}

@@ -102,20 +102,23 @@ type FinishRequest struct {
 // no transaction and the record to replay.
 func begin[Tx any](ctx context.Context, c *call, store TxStore[Tx]) (Transaction[Tx], ClaimRequest, Record, error) {
 	fresh, wait := c.newClaim(), c.patience()
+	if err := ctx.Err(); err != nil {
+		return nil, fresh, Record{}, err
+	}
 	for {
-		if err := ctx.Err(); err != nil {
-			return nil, fresh, Record{}, err
-		}
 		tx, err := tryBegin(c, store)
 		if err != nil {
 			return nil, fresh, Record{}, err
 		}
 		rec, locked := tx.Record()
 		free, err := c.judge(rec)
-		if free && locked {
+		if free && locked && ctx.Err() == nil {
 			return tx, c.takeOver(fresh, rec), rec, nil
 		}
 		tx.Rollback(c.background)
+		if err := ctx.Err(); err != nil {
+			return nil, fresh, rec, err
+		}
 		if free {
 			err = &InProgressError{RetryAfter: busyRetryAfter}
 		}
@@ -149,6 +152,12 @@ func tryBegin[Tx any](c *call, store TxStore[Tx]) (Transaction[Tx], error) {
 func runTx[T, Tx any](ctx context.Context, c *call, tx Transaction[Tx], req ClaimRequest,
 	fn func(context.Context, Tx) (T, Status, error),
 ) (res Result[T], err error) {
+	ended := false
+	defer func() {
+		if !ended { // one of the caller's functions has panicked on the way
+			tx.Rollback(c.background)
+		}
+	}()
 	rec := Record{ExecutionID: req.ExecutionID, Attempt: 1, Reclaimed: req.Reclaimed}
 	if req.Replace != nil {
 		rec.Attempt += req.Replace.Attempt
@@ -161,11 +170,13 @@ func runTx[T, Tx any](ctx context.Context, c *call, tx Transaction[Tx], req Clai
 	defer func() {
 		e := Event{Kind: EventExecuted, Status: out.Status, Duration: time.Since(began), Disposition: c.dispose(out)}
 		if e.Disposition != Keep {
+			ended = true
 			tx.Rollback(c.background)
 			c.emit(e, rec)
 			return
 		}
 		completion, notKept := c.completion(rec, out, func() ([]byte, error) { return encode(c, &res.Value) })
+		ended = true
 		completed, failure := finish(c, tx, FinishRequest{
 			Claim: req, State: completion.State, Response: completion.Response, Undo: out.failed(),
 		})

@@ -23,12 +23,19 @@ type Enlisted interface {
 	Rollback(ctx context.Context)
 }
 
-// Enlist begins a transaction for the key of the run that ctx belongs to and
+// A Claim is what a transaction has to know of the run that it takes part in.
+type Claim struct {
+	Key   Key
+	Token ID
+	Lease time.Duration
+}
+
+// Enlist begins a transaction for the run that ctx belongs to and
 // makes the run end with it: completed if its outcome is kept and no error,
 // rolled back otherwise. ctx must be that of a closure of [Do] or derived from
 // it; a run takes one transaction. It is for stores; programs call the store's
 // own function.
-func Enlist(ctx context.Context, begin func(Key) (Enlisted, error)) error {
+func Enlist(ctx context.Context, begin func(Claim) (Enlisted, error)) error {
 	e, ok := ctx.Value(executionKey{}).(*execution)
 	if !ok {
 		return invalidOption("no closure of Do is running in this context")
@@ -41,19 +48,31 @@ func Enlist(ctx context.Context, begin func(Key) (Enlisted, error)) error {
 	case e.tx != nil:
 		return invalidOption("the closure has a transaction already")
 	}
-	tx, err := begin(e.key)
+	tx, err := begin(Claim{Key: e.key, Token: e.rec.Token, Lease: e.lease})
 	if err == nil {
 		e.tx = tx
 	}
 	return err
 }
 
-// close ends the time for Enlist and returns what was enlisted.
-func (e *execution) close() Enlisted {
+// close ends the time for Enlist.
+func (e *execution) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.open = false
-	return e.tx
+}
+
+// take returns the transaction that was enlisted, once: it must be ended.
+func (e *execution) take() Enlisted {
+	tx := e.tx
+	e.tx = nil
+	return tx
+}
+
+func (e *execution) rollback(ctx context.Context) {
+	if tx := e.take(); tx != nil {
+		tx.Rollback(ctx)
+	}
 }
 
 // commit ends a run whose outcome its transaction records. Neither fn nor the

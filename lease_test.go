@@ -496,3 +496,30 @@ func TestClaimThatTookLongerThanItsLeaseIsConfirmedFirst(t *testing.T) {
 		})
 	}
 }
+
+// The closure returns in the very moment in which its lease ends: whoever comes
+// first, the outcome is recorded once and told once.
+func TestClosureReturnsAsItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	for range size(100, 1000) {
+		synctest.Test(t, func(t *testing.T) {
+			s, events := newSpy(), &recorder{}
+			s.onRenew = func(context.Context, idem.RenewRequest, func() error) error { return errStore }
+			res, err := idem.Do(t.Context(), s, testKey, payload, func(context.Context) (string, idem.Status, error) {
+				pass(lease)
+				return "v", 200, nil
+			}, idem.WithLease(lease), events.option())
+			wantErr(t, err)
+			wantResult(t, res, "v", 200, false)
+			if lost, executed := len(events.of(idem.EventLeaseLost)), len(events.of(idem.EventExecuted)); lost > 1 || executed != 1 {
+				t.Errorf("%d events of a lost lease, %d of an execution, want at most one and one", lost, executed)
+			}
+			res, err = idem.Do(t.Context(), s, testKey, payload, returns("", 200, nil).fn)
+			wantErr(t, err)
+			wantResult(t, res, "v", 200, true)
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}

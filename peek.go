@@ -41,7 +41,7 @@ func Peek(ctx context.Context, store Store, key Key, payload any, opts ...Option
 //
 // T and the codec must be those of the key's Do. It returns
 // [ErrNothingToResolve] if the key has no unknown outcome, and [ErrInProgress]
-// while an owner's lease is alive.
+// while an owner's lease is alive; waiting does not count.
 func Resolve[T any](ctx context.Context, store Store, key Key,
 	find func(context.Context) (T, Status, error), opts ...Option,
 ) (Result[T], error) {

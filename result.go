@@ -24,8 +24,9 @@ type Result[T any] struct {
 // execution is the closure's context: it knows the claim that it runs under.
 type execution struct {
 	context.Context
-	key Key
-	rec Record
+	key   Key
+	rec   Record
+	lease time.Duration
 
 	mu   sync.Mutex
 	open bool     // for Enlist: the closure is running
@@ -36,7 +37,7 @@ func (c *call) execution(ctx context.Context, rec Record) *execution {
 	if c.cfg.detached {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return &execution{Context: ctx, key: c.key, rec: rec}
+	return &execution{Context: ctx, key: c.key, rec: rec, lease: c.cfg.lease}
 }
 
 type executionKey struct{}

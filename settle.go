@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// settle does what the disposition of out says with the claim rec and with the
-// transaction that the closure enlisted, if any. It returns the time of completion, if the outcome was recorded, and what the
+// settle does what the disposition of out says with the claim of work, and with
+// the transaction that the closure enlisted, if any. It returns the time of completion, if the outcome was recorded, and what the
 // caller must know besides fn's own answer.
-func (c *call) settle(rec Record, tx Enlisted, out Outcome, lost bool, until time.Time, e Event,
+func (c *call) settle(work *execution, out Outcome, lost bool, until time.Time, e Event,
 	encode func() ([]byte, error),
 ) (completed time.Time, problem error) {
+	defer work.rollback(c.background) // if one of the caller's functions panics on the way
 	e.Disposition = c.dispose(out)
-	if tx != nil && (e.Disposition != Keep || out.failed()) {
-		tx.Rollback(c.background)
-		tx = nil
+	if e.Disposition != Keep || out.failed() {
+		work.rollback(c.background)
 	}
+	rec := work.rec
 	switch e.Disposition {
 	case Keep:
-		completed, problem = c.complete(rec, tx, out, until, encode)
+		completed, problem = c.complete(work, out, until, encode)
 	case Release:
 		problem = c.release(rec, until)
 	case Hold:
@@ -51,11 +52,11 @@ func (c *call) dispose(out Outcome) Disposition {
 }
 
 // complete records the outcome, with the value if it can be kept.
-func (c *call) complete(rec Record, tx Enlisted, out Outcome, until time.Time,
+func (c *call) complete(work *execution, out Outcome, until time.Time,
 	encode func() ([]byte, error),
 ) (completed time.Time, err error) {
-	req, notKept := c.completion(rec, out, encode)
-	if tx != nil {
+	req, notKept := c.completion(work.rec, out, encode)
+	if tx := work.take(); tx != nil {
 		completed, err = c.commit(tx, req)
 	} else {
 		err = c.persist(until, func(ctx context.Context) (err error) {

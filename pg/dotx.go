@@ -20,8 +20,8 @@ import (
 // It costs no commit and no round trip of its own: the transaction begins,
 // locks the key and reads its record in one, and records the outcome and commits
 // in one. It is READ COMMITTED, whatever the default, and may be idle for as
-// long as the lease. fn must not commit it, and what fn does outside of it is
-// not undone.
+// long as the lease. fn must not commit it, and must not use it, or large objects
+// made of it, after fn has returned. What fn does outside of it is not undone.
 //
 // Over a caller's own transaction the call is a savepoint, the isolation level
 // is the caller's, and the outcome holds once the caller commits. There a
@@ -58,23 +58,41 @@ func DoTx[T any](ctx context.Context, store *Store, key idem.Key, payload any,
 // [idem.ErrLeaseLost]. If the commit fails, Do returns [idem.ErrOutcomeUnknown]
 // and the claim is held until its lease ends: the work outside is done, its
 // record is not. The transaction is READ COMMITTED; the closure must not commit
-// it, and must not use it after it has returned. A closure takes one.
+// it, and must not use it, or large objects made of it, after it has returned. A
+// closure takes one.
 func Begin(ctx context.Context, store *Store) (pgx.Tx, error) {
 	var t *transaction
-	err := idem.Enlist(ctx, func(key idem.Key) (_ idem.Enlisted, err error) {
-		if t, err = store.begin(ctx, idem.BeginRequest{Key: key, Idle: idem.DefaultLease}); err != nil {
-			return nil, err
-		}
-		if !t.locked { // a rival that reclaims the key holds it
-			t.Rollback(ctx)
-			return nil, idem.ErrLeaseLost
-		}
-		return t, nil
+	err := idem.Enlist(ctx, func(c idem.Claim) (_ idem.Enlisted, err error) {
+		t, err = store.join(ctx, c)
+		return t, err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return t.Tx(), nil
+}
+
+// join begins a transaction for a claim that others can see already. Whoever
+// comes with its key may hold the key's lock, but only to take a look.
+func (s *Store) join(ctx context.Context, c idem.Claim) (*transaction, error) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		t, err := s.begin(ctx, idem.BeginRequest{Key: c.Key, Idle: c.Lease})
+		switch {
+		case err != nil:
+			return nil, err
+		case t.rec.Token != c.Token || t.rec.State != idem.Processing:
+			t.Rollback(ctx)
+			return nil, idem.ErrLeaseLost
+		case t.locked:
+			return t, nil
+		}
+		t.Rollback(ctx)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 var _ idem.TxStore[pgx.Tx] = (*Store)(nil)
@@ -115,7 +133,7 @@ func (s *Store) begin(ctx context.Context, req idem.BeginRequest) (*transaction,
 	}
 	t := &transaction{store: s, conn: conn, release: release, own: s.binding == idem.BoundToTx, key: req.Key}
 	nested, err := t.open(ctx, req.Idle)
-	if err == nil && nested && (t.rec.Attempt == 0 || t.rec.State == idem.Processing) {
+	if err == nil && nested && (t.rec.Attempt == 0 || t.rec.Expired || t.rec.State == idem.Processing) {
 		err = &idem.InProgressError{RetryAfter: time.Second}
 	}
 	if err != nil {
@@ -197,8 +215,8 @@ func (t *transaction) Rollback(ctx context.Context) {
 	t.tx.end()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, err := t.conn.Exec(ctx, rollback[t.own]); err != nil && !t.own {
-		_ = t.conn.Close(ctx) // the server rolls back when it notices
+	if _, err := t.conn.Exec(ctx, rollback[t.own]); err != nil && !(t.own && refused(err)) {
+		_ = t.conn.Close(ctx) // nothing of it must be kept: the server rolls back when it notices
 	}
 	t.release()
 }
@@ -238,12 +256,20 @@ const divisionByZero = "22012"
 // end records the outcome and commits, in one round trip. The statement raises
 // if it finds a rival's record, so that the commit is never reached.
 func (t *transaction) end(ctx context.Context, sql string, args []any, token idem.ID) (completed time.Time, err error) {
+	if t.conn.PgConn().IsBusy() {
+		t.Rollback(ctx)
+		return time.Time{}, idem.Permanent(errors.New("pg: the closure left rows or a batch open"))
+	}
 	t.tx.end()
 	b := &pgx.Batch{}
+	b.Queue(`RELEASE SAVEPOINT idem_fn`) // fails if fn has ended its transaction by SQL
 	b.Queue(sql, args...)
 	b.Queue(commit[t.own])
 	answers := t.conn.SendBatch(ctx, b)
-	raised := answers.QueryRow().Scan(&completed, nil)
+	_, raised := answers.Exec()
+	if raised == nil {
+		raised = answers.QueryRow().Scan(&completed, nil)
+	}
 	_, err = answers.Exec()
 	if closed := answers.Close(); err == nil {
 		err = closed

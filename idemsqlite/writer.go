@@ -1,0 +1,225 @@
+package idemsqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A writer carries out what changes the file. SQLite has one writer at a time,
+// and most of what a change costs is the disk's sync at its commit. So callers
+// queue, and the one whose turn it is carries out what all of them want in one
+// transaction. There is no goroutine for it: a caller that is alone goes
+// straight through, and those that come while it writes share the next commit.
+//
+// The queue is also what makes it fair. SQLite's own wait for a lock sleeps up
+// to 100 ms between looks, so that of many waiting threads some starve.
+type writer struct {
+	conn *sql.Conn
+	s    stmts
+	fit  func() error // whether the file may be written
+
+	turn   chan struct{} // held by the caller that writes
+	closed chan struct{}
+
+	mu      sync.Mutex
+	waiting []*change
+}
+
+// stmts are the statements, prepared on the writer's connection.
+type stmts struct {
+	begin, commit, rollback, pages, vacuum                                *sql.Stmt
+	claim, takeOver, complete, purgeSooner, release, renew, lookup, purge *sql.Stmt
+}
+
+// A change is one caller's part of a transaction.
+type change struct {
+	ctx context.Context
+	// run carries out its statements. It is called again if the transaction
+	// failed because of another change.
+	run  func(stmts) error
+	err  error         // its result, once done is closed
+	done chan struct{} // closed when it has been committed, or has failed
+}
+
+// maxBatch bounds how long a transaction takes, and with it how long other
+// processes wait.
+const maxBatch = 128
+
+// do carries out a change. It returns nil once the change is committed. If ctx
+// ends before its turn comes, nothing has happened.
+func (w *writer) do(ctx context.Context, run func(stmts) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c := &change{ctx: ctx, run: run, done: make(chan struct{})}
+	w.mu.Lock()
+	w.waiting = append(w.waiting, c)
+	w.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return w.leave(c, ctx.Err())
+	case <-w.closed:
+		return w.leave(c, ErrClosed)
+	case w.turn <- struct{}{}:
+	}
+	defer func() { <-w.turn }()
+	for {
+		select {
+		case <-c.done:
+			return c.err
+		case <-w.closed:
+			return w.leave(c, ErrClosed)
+		default:
+		}
+		if err := w.lock(ctx); err != nil {
+			w.withdraw(c)
+			return err
+		}
+		w.write(w.take())
+	}
+}
+
+// leave ends a change with err, unless it is being written.
+func (w *writer) leave(c *change, err error) error {
+	if w.withdraw(c) {
+		return err
+	}
+	<-c.done
+	return c.err
+}
+
+// withdraw removes a change that has not been taken yet.
+func (w *writer) withdraw(c *change) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, other := range w.waiting {
+		if other == c {
+			w.waiting = append(w.waiting[:i], w.waiting[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// take returns the changes that share the next commit.
+func (w *writer) take() (batch []*change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := min(len(w.waiting), maxBatch)
+	for _, c := range w.waiting[:n] {
+		if err := c.ctx.Err(); err != nil {
+			c.err = err
+			close(c.done)
+			continue
+		}
+		batch = append(batch, c)
+	}
+	w.waiting = append([]*change(nil), w.waiting[n:]...)
+	return batch
+}
+
+// The pauses between looks for the lock of the file while another process has
+// it. They are random, so that no process always comes too late.
+const (
+	firstPause = 100 * time.Microsecond
+	maxPause   = 5 * time.Millisecond
+)
+
+// lock begins a transaction that may write: it waits for other processes until
+// ctx ends.
+func (w *writer) lock(ctx context.Context) error {
+	for most := firstPause; ; most = min(2*most, maxPause) {
+		_, err := w.s.begin.ExecContext(context.WithoutCancel(ctx))
+		switch {
+		case err == nil:
+			if err := w.fit(); err != nil {
+				w.undo()
+				return err
+			}
+			return nil
+		case !busy(err):
+			return err
+		}
+		pause := time.NewTimer(most/2 + rand.N(most/2))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return gaveUp(ctx, err)
+		case <-w.closed:
+			pause.Stop()
+			return ErrClosed
+		}
+	}
+}
+
+// write carries out a batch in the transaction that has begun, and ends it.
+func (w *writer) write(batch []*change) {
+	err := w.commit(batch)
+	if err != nil && len(batch) > 1 {
+		// One of them has spoiled the transaction for all: each goes alone.
+		for _, c := range batch {
+			if c.err = w.lock(c.ctx); c.err == nil {
+				c.err = w.commit([]*change{c})
+			}
+			close(c.done)
+		}
+		return
+	}
+	for _, c := range batch {
+		c.err = err
+		close(c.done)
+	}
+}
+
+func (w *writer) commit(batch []*change) error {
+	for _, c := range batch {
+		if err := c.run(w.s); err != nil {
+			w.undo()
+			return err
+		}
+	}
+	if _, err := w.s.commit.ExecContext(context.Background()); err != nil {
+		w.undo()
+		return err
+	}
+	return nil
+}
+
+// undo rolls back what there is to roll back: SQLite does so itself after some
+// errors.
+func (w *writer) undo() { _, _ = w.s.rollback.ExecContext(context.Background()) }
+
+// close waits for the transaction that is being written, and lets no other begin.
+func (w *writer) close() error {
+	close(w.closed)
+	w.turn <- struct{}{}
+	return w.conn.Close()
+}
+
+// prepare prepares the statements on the writer's connection.
+func (w *writer) prepare(ctx context.Context) error {
+	var errs []error
+	prepare := func(s string) *sql.Stmt {
+		stmt, err := w.conn.PrepareContext(ctx, s)
+		errs = append(errs, err)
+		return stmt
+	}
+	w.s = stmts{
+		begin: prepare(`BEGIN IMMEDIATE`), commit: prepare(`COMMIT`), rollback: prepare(`ROLLBACK`),
+		pages:  prepare(`SELECT freelist_count, page_count FROM pragma_freelist_count, pragma_page_count`),
+		vacuum: prepare(`PRAGMA incremental_vacuum(` + strconv.Itoa(vacuumPages) + `)`),
+		claim:  prepare(statements.claim), takeOver: prepare(statements.takeOver),
+		complete: prepare(statements.complete), purgeSooner: prepare(statements.purgeSooner),
+		release: prepare(statements.release), renew: prepare(statements.renew),
+		lookup: prepare(statements.lookup), purge: prepare(statements.purge),
+	}
+	return errors.Join(errs...)
+}
