@@ -60,6 +60,7 @@ type call struct {
 	payload    payload
 	cfg        config
 	background context.Context // the caller's values without its end
+	identity   [96]byte        // room for associatedData
 }
 
 func newCall(ctx context.Context, store Store, key Key, opts []Option) (*call, error) {
@@ -277,17 +278,14 @@ func (c *call) renew(ctx context.Context, rec Record) (sent time.Time, err error
 func run[T any](ctx context.Context, c *call, rec Record, until time.Time,
 	fn func(context.Context) (T, Status, error),
 ) (res Result[T], err error) {
-	work := c.execution(ctx, rec)
-	work.open = true
-	ctx, lease := c.hold(work, until)
+	ctx, lease := c.hold(ctx, rec, until)
 	defer lease.join()
 	out := Outcome{Panicked: true} // until it has returned
 	began := time.Now()
 	defer func() {
 		e := Event{Kind: EventExecuted, Status: out.Status, Duration: time.Since(began)}
 		lost, until := lease.stop()
-		work.close()
-		completed, problem := c.settle(work, out, lost, until, e, func() ([]byte, error) { return encode(c, &res.Value) })
+		completed, problem := c.settle(&lease.work, out, lost, until, e, func() ([]byte, error) { return encode(c, &res.Value) })
 		if !completed.IsZero() {
 			res.CompletedAt, res.ExpiresAt = completed, completed.Add(c.cfg.retention)
 		}

@@ -202,7 +202,9 @@ func runTx[T, Tx any](ctx context.Context, c *call, tx Transaction[Tx], req Clai
 		}
 	}()
 	res = Result[T]{ExecutionID: rec.ExecutionID.String(), Attempt: rec.Attempt}
-	res.Value, res.Status, err = fn(c.execution(ctx, rec), tx.Tx())
+	work := &execution{}
+	work.start(ctx, c, rec)
+	res.Value, res.Status, err = fn(work, tx.Tx())
 	if res.Status == 0 && err == nil {
 		res.Status = 200
 	}

@@ -23,7 +23,6 @@ type txSpy struct {
 
 type transaction struct {
 	s      *txSpy
-	key    idem.Key
 	rec    idem.Record
 	locked bool
 }
@@ -36,7 +35,7 @@ func (s *txSpy) BeginTx(ctx context.Context, req idem.BeginRequest) (idem.Transa
 		}
 	}
 	rec, _, err := s.Store.Lookup(ctx, req.Key)
-	return &transaction{s, req.Key, rec, !time.Now().Before(s.busy)}, err
+	return &transaction{s, rec, !time.Now().Before(s.busy)}, err
 }
 
 func (tx *transaction) Record() (idem.Record, bool) { return tx.rec, tx.locked }
@@ -255,8 +254,11 @@ func TestDoTxChecksItsArguments(t *testing.T) {
 
 // enlist is what a store's own function, such as pg.Begin, does.
 func enlist(ctx context.Context, s *txSpy) error {
-	return idem.Enlist(ctx, func(key idem.Key) (idem.Enlisted, error) {
-		return &transaction{s: s, key: key}, nil
+	return idem.Enlist(ctx, func(claim idem.Claim) (idem.Enlisted, error) {
+		if claim.Token == (idem.ID{}) || claim.Lease <= 0 {
+			return nil, errors.New("the transaction is not told of the claim")
+		}
+		return &transaction{s: s}, nil
 	})
 }
 
@@ -297,6 +299,24 @@ func TestEnlistedTransactionEndsWithTheRun(t *testing.T) {
 		}()
 		s.wantCalls(t, "claim", "rollback")
 	})
+}
+
+// Whatever of the caller's own panics while the run is settled, the transaction
+// ends.
+func TestEnlistedTransactionEndsThoughTheRuleForItPanics(t *testing.T) {
+	t.Parallel()
+	s := &txSpy{spy: newSpy()}
+	func() {
+		defer func() {
+			if p := recover(); p != "rule" {
+				t.Errorf("recovered %v, want the rule's panic", p)
+			}
+		}()
+		_, _ = idem.Do(t.Context(), s, testKey, payload, func(ctx context.Context) (string, idem.Status, error) {
+			return "v", 200, enlist(ctx, s)
+		}, idem.WithDisposition(func(idem.Outcome) idem.Disposition { panic("rule") }))
+	}()
+	s.wantCalls(t, "claim", "rollback")
 }
 
 func TestEnlistedCommitThatFails(t *testing.T) {
@@ -345,7 +365,7 @@ func TestEnlistNeedsARunningClosure(t *testing.T) {
 	wantErr(t, err)
 	failed := errors.New("no connection left")
 	_, err = idem.Do(t.Context(), s, idem.Key{User: "u", Scope: "s", Key: "none"}, payload, func(ctx context.Context) (string, idem.Status, error) {
-		return "", 503, idem.Enlist(ctx, func(idem.Key) (idem.Enlisted, error) { return nil, failed })
+		return "", 503, idem.Enlist(ctx, func(idem.Claim) (idem.Enlisted, error) { return nil, failed })
 	})
 	wantErr(t, err, failed)
 }

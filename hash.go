@@ -46,15 +46,17 @@ type payload struct {
 func hashPayload(v any, keys [][]byte) (payload, error) {
 	p := payload{keys: keys}
 	// The prefixes keep raw bytes and JSON from ever hashing alike.
+	prefix, text := "idem/1 bytes\n", []byte(nil)
 	if raw, ok := v.([]byte); ok {
-		p.input = append([]byte("idem/1 bytes\n"), raw...)
+		text = raw
 	} else {
-		text, err := canon.JSON(v)
-		if err != nil {
+		var err error
+		if text, err = canon.JSON(v); err != nil {
 			return payload{}, fmt.Errorf("%w: %w", ErrInvalidPayload, err)
 		}
-		p.input = append([]byte("idem/1 json\n"), text...)
+		prefix = "idem/1 json\n"
 	}
+	p.input = append(append(make([]byte, 0, len(prefix)+len(text)), prefix...), text...)
 	if len(keys) > 0 {
 		p.hash = Hash{hashHMAC, p.hmac(keys[0])}
 	} else {

@@ -14,24 +14,28 @@ import (
 // time has passed, on its monotonic clock, since before it sent the request
 // that the store last confirmed: so until never lies after the true end.
 type lease struct {
+	work   execution
 	call   *call
-	rec    Record
 	cancel context.CancelCauseFunc // ends the closure's context
 
 	mu    sync.Mutex
 	until time.Time
+	over  bool // the run has ended, or the lease is lost
 	lost  bool
-	over  chan struct{} // closed once the run has ended or the lease is lost
 	timer *time.Timer
 
-	ended   chan struct{} // closed when keep has returned; nil if it never started
+	// Of keep, once it has begun.
+	wake    chan struct{} // closed when over becomes true
+	ended   chan struct{} // closed when keep has returned
 	abandon context.CancelFunc
 }
 
 // hold returns the closure's context and the lease that it runs under.
-func (c *call) hold(work *execution, until time.Time) (context.Context, *lease) {
-	l := &lease{call: c, rec: work.rec, until: until, over: make(chan struct{})}
-	ctx, cancel := context.WithCancelCause(work)
+func (c *call) hold(ctx context.Context, rec Record, until time.Time) (context.Context, *lease) {
+	l := &lease{call: c, until: until}
+	l.work.start(ctx, c, rec)
+	l.work.open = true
+	ctx, cancel := context.WithCancelCause(&l.work)
 	l.cancel = cancel
 	left := time.Until(until)
 	l.mu.Lock()
@@ -63,12 +67,12 @@ func (l *lease) keep() {
 			l.lose()
 			return
 		case err != nil:
-			l.call.event(EventRenewalFailed, l.rec, err)
+			l.call.event(EventRenewalFailed, l.work.rec, err)
 		default:
 			end.Reset(time.Until(l.until))
 		}
 		select {
-		case <-l.over:
+		case <-l.wake:
 			return
 		case <-time.After(pause):
 		}
@@ -78,18 +82,18 @@ func (l *lease) keep() {
 func (l *lease) begin() (context.Context, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isOver() {
+	if l.over {
 		return nil, false
 	}
 	ctx, cancel := context.WithCancel(l.call.background)
-	l.abandon, l.ended = cancel, make(chan struct{})
+	l.abandon, l.wake, l.ended = cancel, make(chan struct{}), make(chan struct{})
 	return ctx, true
 }
 
 // renew asks once, and says how long to pause before the next time.
 func (l *lease) renew(ctx context.Context) (pause time.Duration, err error) {
 	length := l.call.cfg.lease
-	sent, err := l.call.renew(ctx, l.rec)
+	sent, err := l.call.renew(ctx, l.work.rec)
 	if err != nil {
 		return min(length/10, time.Second), err
 	}
@@ -100,39 +104,46 @@ func (l *lease) renew(ctx context.Context) (pause time.Duration, err error) {
 }
 
 func (l *lease) isOver() bool {
-	select {
-	case <-l.over:
-		return true
-	default:
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+// finish makes the lease be over; mu is held. It reports whether it was not.
+func (l *lease) finish() bool {
+	if l.over {
 		return false
 	}
+	l.over = true
+	if l.wake != nil {
+		close(l.wake)
+	}
+	return true
 }
 
 // lose tells the closure that it may no longer be the only one.
 func (l *lease) lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isOver() {
+	if !l.finish() {
 		return
 	}
 	l.lost = true
-	close(l.over)
 	if l.abandon != nil {
 		l.abandon()
 	}
 	l.cancel(ErrLeaseLost)
-	l.call.event(EventLeaseLost, l.rec, nil)
+	l.call.event(EventLeaseLost, l.work.rec, nil)
 }
 
 // stop is called when the closure has returned. No renewal is sent after it;
 // one that is under way may still be, so that the answer need not wait for it.
 func (l *lease) stop() (lost bool, until time.Time) {
+	l.work.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.timer.Stop()
-	if !l.lost {
-		close(l.over)
-	}
+	l.finish()
 	l.cancel(nil)
 	return l.lost, l.until
 }

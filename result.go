@@ -33,11 +33,11 @@ type execution struct {
 	tx   Enlisted // nil if the outcome is recorded on its own
 }
 
-func (c *call) execution(ctx context.Context, rec Record) *execution {
+func (e *execution) start(ctx context.Context, c *call, rec Record) {
 	if c.cfg.detached {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return &execution{Context: ctx, key: c.key, rec: rec, lease: c.cfg.lease}
+	e.Context, e.key, e.rec, e.lease = ctx, c.key, rec, c.cfg.lease
 }
 
 type executionKey struct{}

@@ -15,7 +15,7 @@ var errTooLarge = errors.New("result is larger than the limit of WithMaxResultBy
 // becomes its own replay: all callers see equal types.
 func encode[T any](c *call, v *T) (body []byte, err error) {
 	defer recovered(&err)
-	if body, err = c.cfg.codec.Encode(v, associatedData(c.key)); err != nil {
+	if body, err = c.cfg.codec.Encode(v, c.associatedData()); err != nil {
 		return nil, err
 	}
 	if len(body) > c.cfg.maxResult {
@@ -23,7 +23,7 @@ func encode[T any](c *call, v *T) (body []byte, err error) {
 	}
 	if containsInterface(reflect.TypeFor[T]()) {
 		var decoded T
-		if err := c.cfg.codec.Decode(body, c.cfg.codec.Version(), &decoded, associatedData(c.key)); err != nil {
+		if err := c.cfg.codec.Decode(body, c.cfg.codec.Version(), &decoded, c.associatedData()); err != nil {
 			return nil, err
 		}
 		*v = decoded
@@ -41,7 +41,7 @@ func decode[T any](c *call, r Response, v *T) error {
 		if r.Codec != c.cfg.codec.Name() {
 			return fmt.Errorf("this call's codec is %q", c.cfg.codec.Name())
 		}
-		return c.cfg.codec.Decode(r.Body, r.CodecVersion, &decoded, associatedData(c.key))
+		return c.cfg.codec.Decode(r.Body, r.CodecVersion, &decoded, c.associatedData())
 	}()
 	if err != nil {
 		return &DecodeError{Codec: r.Codec, Version: r.CodecVersion, Err: err}
@@ -70,9 +70,9 @@ func (e *panicError) Unwrap() error {
 
 // associatedData binds a sealed value to its record: the parts of the key, each
 // behind its length.
-func associatedData(k Key) []byte {
-	b := make([]byte, 0, 3+len(k.User)+len(k.Scope)+len(k.Key)+8)
-	for _, part := range [...]string{k.User, k.Scope, k.Key} {
+func (c *call) associatedData() []byte {
+	b := c.identity[:0]
+	for _, part := range [...]string{c.key.User, c.key.Scope, c.key.Key} {
 		b = binary.AppendUvarint(b, uint64(len(part)))
 		b = append(b, part...)
 	}

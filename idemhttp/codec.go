@@ -33,7 +33,7 @@ var (
 	errNotKept  = errors.New("idemhttp: the answer is too large, was vetoed, or is not one that can be recorded")
 	errNotHTTP  = errors.New("idemhttp: Codec is for a *Response only")
 	errDamaged  = errors.New("idemhttp: the stored answer is damaged")
-	errNoStatus = errors.New("idemhttp: the answer has no status")
+	errNoStatus = errors.New("idemhttp: the answer has no status between 200 and 599")
 )
 
 // Encode encodes a *Response. The associated data is ignored.
@@ -44,7 +44,7 @@ func (Codec) Encode(v any, _ []byte) ([]byte, error) {
 		return nil, errNotHTTP
 	case resp.notKept:
 		return nil, errNotKept
-	case resp.Status == 0: // a handler that panicked has none
+	case resp.Status < 200 || resp.Status > 599: // a handler that panicked has none
 		return nil, errNoStatus
 	case resp.encoded != nil:
 		return resp.encoded, nil
