@@ -88,7 +88,7 @@ func (c *config) set(opts []Option) error {
 		}
 	}
 	c.do = slices.Concat([]idem.Option{
-		idem.WithDetached(), idem.WithCodec(Codec{}), idem.WithMaxResultBytes(c.maxResponse + headRoom),
+		idem.WithDetached(), idem.WithMaxResultBytes(c.maxResponse + headRoom),
 	}, c.do)
 	_, err := idem.PayloadHash("", c.do...) // tells whether the options are good
 	return err

@@ -29,6 +29,7 @@ const (
 	CodeForbidden       = "forbidden"
 	CodePayloadTooLarge = "payload_too_large"
 	CodeInvalidRequest  = "invalid_request"
+	CodeRequestFailed   = "request_failed" // of a Handler's error without a code of its own
 	CodeInternalError   = "internal_error"
 )
 
@@ -125,27 +126,33 @@ func problemFor(err error) *Problem {
 			"This idempotency key was used with another request. Use a new key for a new request.")
 	case errors.Is(err, idem.ErrInvalidPayload):
 		return newProblem(400, CodeInvalidRequest, "Invalid request", "The request cannot be read.")
-	case errors.Is(err, idem.ErrLeaseLost):
-		p := newProblem(409, CodeLeaseLost, "Request taken over",
-			"Another request with this idempotency key has taken over. Retry with the same key for its answer.")
-		p.RetryAfter = time.Second
-		return p
 	case errors.Is(err, idem.ErrResultNotKept):
 		return newProblem(410, CodeResultNotKept, "Done, answer not kept",
 			"The request with this idempotency key has been carried out, but its answer was not kept. Do not send it again.")
 	case errors.Is(err, idem.ErrCorruptRecord):
 		return newProblem(500, CodeUnreadable, "Record unreadable",
 			"The record of this idempotency key cannot be read. The request was not carried out again.")
-	case errors.Is(err, idem.ErrUnavailable), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		p := newProblem(503, CodeUnavailable, "Temporarily unavailable",
-			"The request was not carried out. Retry with the same idempotency key.")
-		p.RetryAfter = time.Second
-		return p
 	case errors.Is(err, idem.ErrOutcomeUnknown):
 		return newProblem(409, CodeOutcomeUnknown, "Outcome unknown",
 			"Whether the request with this idempotency key was carried out is not known yet. Do not send it with another key.")
+	case errors.Is(err, idem.ErrUnavailable):
+		return unavailable()
+	case errors.Is(err, idem.ErrLeaseLost):
+		p := newProblem(409, CodeLeaseLost, "Request taken over",
+			"Another request with this idempotency key has taken over. Retry with the same key for its answer.")
+		p.RetryAfter = time.Second
+		return p
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return unavailable() // it ended before the handler started
 	case errors.Is(err, idem.ErrInvalidKey), errors.Is(err, idem.ErrInvalidOption):
 		return newProblem(500, CodeMisconfigured, "Server misconfigured", "The request was not carried out.")
 	}
 	return newProblem(500, CodeInternalError, "Internal error", "The request failed.")
+}
+
+func unavailable() *Problem {
+	p := newProblem(503, CodeUnavailable, "Temporarily unavailable",
+		"The request was not carried out. Retry with the same idempotency key.")
+	p.RetryAfter = time.Second
+	return p
 }

@@ -25,18 +25,12 @@ const (
 
 // Delivery is a [jetstream.Msg] as an [idemmq.Delivery].
 type Delivery struct {
-	msg  jetstream.Msg
-	meta jetstream.MsgMetadata
-	idHeader
-	deadLetter
-	ackWait time.Duration
-}
-
-type idHeader string
-
-type deadLetter struct {
-	js      jetstream.Publisher
-	subject string
+	msg      jetstream.Msg
+	meta     jetstream.MsgMetadata
+	idHeader string
+	ackWait  time.Duration
+	letters  jetstream.Publisher // nil if there are none
+	subject  string              // of letters
 }
 
 var _ idemmq.Delivery = (*Delivery)(nil)
@@ -59,7 +53,7 @@ type Option func(*Delivery)
 // WithIDHeader names the header that has the id of a message.
 // Default: Nats-Msg-Id.
 func WithIDHeader(name string) Option {
-	return func(d *Delivery) { d.idHeader = idHeader(name) }
+	return func(d *Delivery) { d.idHeader = name }
 }
 
 // WithDeadLetter publishes dead letters, with their headers and those of this
@@ -68,7 +62,7 @@ func WithIDHeader(name string) Option {
 // server tells the reason in an advisory, and the message stays in its stream
 // until the stream's limits take it, or, in a work queue, is gone.
 func WithDeadLetter(js jetstream.Publisher, subject string) Option {
-	return func(d *Delivery) { d.deadLetter = deadLetter{js, subject} }
+	return func(d *Delivery) { d.letters, d.subject = js, subject }
 }
 
 // WithConsumer tells what the consumer's AckWait is, as far as its cached info
@@ -89,7 +83,7 @@ func WithConsumer(c interface {
 // Message implements [idemmq.Delivery].
 func (d *Delivery) Message() idemmq.Message {
 	return idemmq.Message{
-		ID:         d.msg.Headers().Get(string(d.idHeader)),
+		ID:         d.msg.Headers().Get(d.idHeader),
 		Body:       d.msg.Data(),
 		Published:  d.meta.Timestamp,
 		Deliveries: int(d.meta.NumDelivered),
@@ -114,8 +108,8 @@ func (d *Delivery) Extend(context.Context) error { return d.msg.InProgress() }
 
 // DeadLetter implements [idemmq.Delivery].
 func (d *Delivery) DeadLetter(ctx context.Context, reason idemmq.Reason) error {
-	if d.js != nil {
-		if _, err := d.js.PublishMsg(ctx, d.letter(reason)); err != nil {
+	if d.letters != nil {
+		if _, err := d.letters.PublishMsg(ctx, d.letter(reason)); err != nil {
 			return fmt.Errorf("idemnats: publish the dead letter: %w", err)
 		}
 	}

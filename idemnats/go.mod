@@ -3,6 +3,7 @@ module github.com/idem-go/idem/idemnats
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/idem-go/idem v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 )

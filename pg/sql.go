@@ -33,7 +33,8 @@ func (n names) quoted(table string) string {
 // reads the time from the database's clock: clock_timestamp(), since the time of
 // the transaction or the statement may lie before a wait for a lock.
 type statements struct {
-	claim, takeOver, complete, release, renew, lookup, purge string
+	claim, takeOver, complete, release, renew, lookup string
+	purge                                             [2]string // the limit is between
 
 	lock, nested, finish, completeOrRaise string // within a transaction, see dotx.go
 	claimMany, completeMany               string // for several callers, see many.go
@@ -61,11 +62,10 @@ func statementsFor(n names, binding idem.Binding) statements {
 		"{{this}}", this,
 		"{{record}}", record,
 		"{{us}}", "interval '1 microsecond'",
-		"{{table_name}}", "'"+strings.ReplaceAll(n.quoted(n.table), "'", "''")+"'",
+		"{{try_lock}}", tryLock,
+		// Locks are the whole database's: they are on the key's digest and the table.
+		"{{oid}}", "'"+strings.ReplaceAll(n.quoted(n.table), "'", "''")+"'::regclass::oid::bigint",
 	).Replace
-	// A lock is on the key's digest and the table, since locks are the whole
-	// database's.
-	lockID := func(digest string) string { return digest + with(`::bigint # {{table_name}}::regclass::oid::bigint`) }
 	complete := with(`
 UPDATE {{table}} SET status = $5, completed_at = now, expires_at = now + $6::interval,
 	purge_after = least(purge_after, now + $6::interval), updated_at = now,
@@ -84,7 +84,7 @@ RETURNING completed_at`)
 WITH seen AS (
 	SELECT {{record}} FROM {{table}} WHERE {{this}}
 ), locked AS MATERIALIZED (
-	SELECT ` + tryLock + `(` + lockID("$11") + `) AS ok WHERE NOT EXISTS (SELECT FROM seen)
+	SELECT {{try_lock}}($11::bigint # {{oid}}) AS ok WHERE NOT EXISTS (SELECT FROM seen)
 ), made AS (
 	INSERT INTO {{table}} (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
 		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at)
@@ -100,7 +100,7 @@ SELECT {{record}}, clock_timestamp() FROM seen`),
 
 		takeOver: with(`
 WITH locked AS MATERIALIZED (
-	SELECT ` + tryLock + `(` + lockID("$11") + `) AS ok
+	SELECT {{try_lock}}($11::bigint # {{oid}}) AS ok
 )
 UPDATE {{table}} SET request_hash = $4, hash_version = $5::smallint, status = 'processing', token = $6::uuid,
 	execution_id = $7::uuid, attempt = attempt + 1, reclaimed = $8::boolean,
@@ -134,28 +134,28 @@ WHERE {{this}} AND token = $4::uuid AND status = 'processing'`),
 		// volatile bound. Deleted by key: on a partitioned table a ctid names
 		// one row in each partition. The limit is a literal so that the planner
 		// knows how few rows there will be.
-		purge: with(`
+		purge: [2]string{with(`
 WITH expired AS (
 	SELECT user_id, scope, idempotency_key, expires_at FROM {{table}}
 	WHERE purge_after <= statement_timestamp() AND expires_at <= clock_timestamp()
-	ORDER BY purge_after LIMIT {{limit}}
+	ORDER BY purge_after LIMIT `), with(`
 	FOR UPDATE SKIP LOCKED
 ), gone AS (
 	DELETE FROM {{table}} AS t USING expired AS e
 	WHERE t.user_id = e.user_id AND t.scope = e.scope AND t.idempotency_key = e.idempotency_key
 	RETURNING t.expires_at
 )
-SELECT count(*), min(expires_at), clock_timestamp() FROM gone`),
+SELECT count(*), min(expires_at), clock_timestamp() FROM gone`)},
 
-		lock: `SELECT pg_try_advisory_xact_lock(` + lockID("$1") + `)`,
+		lock: with(`SELECT pg_try_advisory_xact_lock($1::bigint # {{oid}})`),
 
 		// Whether this session holds the lock already: locks are re-entrant.
-		nested: `
+		nested: with(`
 SELECT EXISTS (
-	SELECT FROM pg_locks, (SELECT ` + lockID("$1") + ` AS id) AS lock
+	SELECT FROM pg_locks, (SELECT $1::bigint # {{oid}} AS id) AS lock
 	WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND mode = 'ExclusiveLock' AND objsubid = 1
 		AND classid::bigint = (lock.id >> 32) & 4294967295 AND objid::bigint = lock.id & 4294967295
-)`,
+)`),
 
 		// The whole record at once, or in the place of the one that was seen.
 		// No row means that a rival was first: the division raises, so that the
@@ -202,7 +202,7 @@ WITH req AS MATERIALIZED (
 		WHERE t.user_id = r.user_id AND t.scope = r.scope AND t.idempotency_key = r.idempotency_key OFFSET 0
 	) AS t
 ), locked AS MATERIALIZED (
-	SELECT r.*, ` + tryLock + `(` + lockID("r.digest") + `) AS ok
+	SELECT r.*, {{try_lock}}(r.digest::bigint # {{oid}}) AS ok
 	FROM req AS r WHERE NOT EXISTS (SELECT FROM seen WHERE seen.n = r.n)
 ), made AS (
 	INSERT INTO {{table}} (user_id, scope, idempotency_key, request_hash, hash_version, status, token,

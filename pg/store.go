@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -222,7 +221,7 @@ func (s *Store) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, er
 func (s *Store) Purge(ctx context.Context, req idem.PurgeRequest) (res idem.PurgeResult, err error) {
 	var oldest pgtype.Timestamptz
 	var now time.Time
-	sql := strings.Replace(s.sql.purge, "{{limit}}", strconv.Itoa(req.Limit), 1)
+	sql := s.sql.purge[0] + strconv.Itoa(req.Limit) + s.sql.purge[1]
 	if err := s.queryRow(ctx, sql, nil, &res.Deleted, &oldest, &now); err != nil {
 		return idem.PurgeResult{}, err
 	}

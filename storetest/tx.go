@@ -2,9 +2,11 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/idem-go/idem"
 )
@@ -164,4 +166,18 @@ func finished(req idem.ClaimRequest, value string) idem.FinishRequest {
 	return idem.FinishRequest{Claim: req, State: idem.Succeeded, Response: idem.Response{
 		Status: 200, Codec: "json", CodecVersion: 1, Body: strconv.AppendQuote(nil, value),
 	}}
+}
+
+// retryAfter returns the retry time of an error, zero if it has none.
+func retryAfter(err error) time.Duration {
+	if e := (*idem.InProgressError)(nil); errors.As(err, &e) {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// bounded returns the probe's context with a limit, for what a store may either
+// carry out or keep waiting.
+func (p *probe) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(p.ctx, time.Second)
 }

@@ -3,12 +3,16 @@ module github.com/idem-go/idem/idemnats/natstest
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
+	github.com/idem-go/idem v0.1.0
+	github.com/idem-go/idem/idemnats v0.1.0
 	github.com/nats-io/nats-server/v2 v2.15.3
 	github.com/nats-io/nats.go v1.55.0
 )
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.9.0-default-no-op // indirect
+	github.com/go-json-experiment/json v1.27.2 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/klauspost/compress v1.20.4 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect

@@ -3,8 +3,6 @@
 package natstest
 
 import (
-	"cmp"
-	"os"
 	"testing"
 	"time"
 
@@ -14,30 +12,23 @@ import (
 )
 
 // Run returns a client of a JetStream server that lives as long as the test: one
-// within this process, without a port. If the variable IDEM_TEST_NATS_URL is
-// set, it is that server instead, and names of streams and subjects have to be
-// free there.
+// within this process, without a port.
 func Run(tb testing.TB) jetstream.JetStream {
 	tb.Helper()
-	url := os.Getenv("IDEM_TEST_NATS_URL")
-	var opts []nats.Option
-	if url == "" {
-		s, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: tb.TempDir(), NoSigs: true})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		s.Start()
-		tb.Cleanup(func() {
-			s.Shutdown()
-			s.WaitForShutdown()
-		})
-		if !s.ReadyForConnections(10 * time.Second) {
-			tb.Fatal("the NATS server did not start")
-		}
-		opts = append(opts, nats.InProcessServer(s))
+	s, err := server.NewServer(&server.Options{DontListen: true, JetStream: true, StoreDir: tb.TempDir(), NoSigs: true})
+	if err != nil {
+		tb.Fatal(err)
 	}
-	tb.Logf("JetStream: %s", cmp.Or(url, "nats-server "+server.VERSION+" in this process"))
-	nc, err := nats.Connect(url, opts...)
+	s.Start()
+	tb.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(10 * time.Second) {
+		tb.Fatal("the NATS server did not start")
+	}
+	tb.Logf("JetStream of nats-server %s, in this process", server.VERSION)
+	nc, err := nats.Connect("", nats.InProcessServer(s))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -71,47 +71,52 @@ func TestB62ServerDown(t *testing.T) {
 	}
 }
 
-// The session ends, or its prepared statements do, between any two requests or within one. Nobody notices.
+// The session ends, or its prepared statements do, before any request of a call. Nobody notices.
 func TestSessionsThatEnd(t *testing.T) {
 	t.Parallel()
-	config := migrated(t)
-	admin := connect(t, config)
-	end := map[string]func(t *testing.T, pool *pgxpool.Pool){
-		"terminated": func(t *testing.T, pool *pgxpool.Pool) {
-			pid := query[int](t, pool, "SELECT pg_backend_pid()")
-			mustExec(t, admin, "SELECT pg_terminate_backend($1, 5000)", pid)
+	types := map[bool]string{false: "smallint", true: "integer"}
+	for name, end := range map[string]func(t *testing.T, pool, admin *pgxpool.Pool, n int){
+		"terminated": func(t *testing.T, pool, admin *pgxpool.Pool, _ int) {
+			mustExec(t, admin, "SELECT pg_terminate_backend($1, 5000)", query[int](t, pool, "SELECT pg_backend_pid()"))
 		},
-		"statements deallocated": func(t *testing.T, pool *pgxpool.Pool) { mustExec(t, pool, "DEALLOCATE ALL") },
-		"reset":                  func(t *testing.T, pool *pgxpool.Pool) { mustExec(t, pool, "RESET ALL") },
-	}
-	for name, end := range end {
-		for _, mode := range execModes {
-			t.Run(name+" in "+mode.String(), func(t *testing.T) {
-				t.Parallel()
+		"statements deallocated": func(t *testing.T, pool, _ *pgxpool.Pool, _ int) { mustExec(t, pool, "DEALLOCATE ALL") },
+		"reset":                  func(t *testing.T, pool, _ *pgxpool.Pool, _ int) { mustExec(t, pool, "RESET ALL") },
+		"a column's type changed": func(t *testing.T, _, admin *pgxpool.Pool, n int) {
+			mustExec(t, admin, "ALTER TABLE "+table+" ALTER response_status TYPE "+types[n%2 == 0])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := migrated(t)
+			admin := connect(t, config)
+			for _, mode := range execModes {
+				if mode == pgx.QueryExecModeCacheDescribe && name == "a column's type changed" {
+					continue // pgx documents that it cannot notice
+				}
 				pool := connect(t, config, maxConns(1), execMode(mode))
-				store, key := pg.New(pool), k("%s", t.Name())
+				store, key := pg.New(pool), k("%v", mode)
 				var n runs
-				warmUp(t, store, pool, key)
-				end(t, pool)
+				warmUp(t, store, key)
+				end(t, pool, admin, 0)
 				_, err := idem.Do(watchdog(t), store, key, "p", func(context.Context) (int64, idem.Status, error) {
-					end(t, pool)
+					end(t, pool, admin, 1)
 					return n.Add(1), 201, nil
 				})
 				if err != nil {
-					t.Errorf("first run: %v", err)
+					t.Errorf("%v, first run: %v", mode, err)
 				}
-				end(t, pool)
+				end(t, pool, admin, 2)
 				if res, err := n.do(watchdog(t), store, key, "p"); err != nil || !res.Replayed {
-					t.Errorf("replay: %+v, %v", res, err)
+					t.Errorf("%v, replay: %+v, %v", mode, res, err)
 				}
 				n.want(t, 1)
-			})
-		}
+			}
+		})
 	}
 }
 
 // warmUp prepares the statements of a whole call on the pool's connection.
-func warmUp(t *testing.T, store idem.Store, pool *pgxpool.Pool, key idem.Key) {
+func warmUp(t *testing.T, store idem.Store, key idem.Key) {
 	t.Helper()
 	var n runs
 	for range 2 {
