@@ -196,6 +196,32 @@ func TestRenewalThatIsAnsweredAgainKeepsTheLease(t *testing.T) {
 	})
 }
 
+// When the answer to a renewal comes late, the lease began long before it.
+func TestLeaseCountsFromBeforeTheRenewalWasSent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpy()
+		var sent time.Time
+		s.onRenew = func(_ context.Context, _ idem.RenewRequest, next func() error) error {
+			if s.count("renew") > 1 {
+				return errStore
+			}
+			sent = time.Now()
+			err := next()
+			pass(lease / 2)
+			return err
+		}
+		_, err := idem.Do(t.Context(), s, testKey, payload, func(ctx context.Context) (string, idem.Status, error) {
+			<-ctx.Done()
+			if lived := time.Since(sent); lived != lease {
+				t.Errorf("the context ended %v after the last confirmed renewal was sent, want %v", lived, lease)
+			}
+			return "", 0, ctx.Err()
+		}, idem.WithLease(lease))
+		wantErr(t, err, idem.ErrLeaseLost)
+	})
+}
+
 // A renewal may be under way when the closure returns: it finds the claim
 // settled, which is no loss.
 func TestB09RenewalUnderWayWhenTheWorkIsSettled(t *testing.T) {

@@ -261,6 +261,22 @@ type half struct{ brokenCodec }
 
 func (half) Encode(any, []byte) ([]byte, error) { return nil, nil }
 
+// A codec may encode a value as nothing: that is an answer, too.
+func TestValueThatEncodesToNothing(t *testing.T) {
+	t.Parallel()
+	s, w := newSpy(), returns(struct{}{}, 204, nil)
+	for _, replayed := range []bool{false, true} {
+		res, err := idem.Do(t.Context(), s, testKey, payload, w.fn, idem.WithCodec(nothing{}))
+		wantErr(t, err)
+		wantResult(t, res, struct{}{}, 204, replayed)
+	}
+	w.wantRuns(t, 1)
+}
+
+type nothing struct{ half }
+
+func (nothing) Decode([]byte, int, any, []byte) error { return nil }
+
 // The codec gets associated data that no other key shares.
 func TestAssociatedDataIsDifferentForEveryKey(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,12 @@ func Reject(err error) error {
 	return &rejected{err}
 }
 
+// Rejected reports whether err was marked with [Reject].
+func Rejected(err error) bool {
+	_, ok := errors.AsType[*rejected](err)
+	return ok
+}
+
 type rejected struct{ err error }
 
 func (r *rejected) Error() string { return r.err.Error() }

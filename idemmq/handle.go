@@ -147,7 +147,7 @@ func (h *handling) run(fn func() error) (none, idem.Status, error) {
 
 // status makes a failure final in the terms of idem.Do, or leaves it open.
 func (h *handling) status() idem.Status {
-	if _, ok := errors.AsType[*rejected](h.err); ok {
+	if Rejected(h.err) {
 		return 422
 	}
 	return 0

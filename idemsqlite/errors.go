@@ -74,9 +74,3 @@ func gaveUp(ctx context.Context, locked error) error {
 	}
 	return fmt.Errorf("idemsqlite: %w while others were writing: %w", ctx.Err(), locked)
 }
-
-// A fieldError tells of a column that does not hold what the store writes there.
-// It does not tell what it holds.
-type fieldError struct{ column string }
-
-func (e *fieldError) Error() string { return "idemsqlite: column " + e.column + " is not readable" }

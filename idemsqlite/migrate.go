@@ -2,7 +2,6 @@ package idemsqlite
 
 import (
 	"context"
-	"database/sql"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -17,7 +16,7 @@ var migrations embed.FS
 
 // A step is one step of the schema.
 type step struct {
-	version int
+	version int64
 	name    string
 	sql     string
 }
@@ -31,7 +30,7 @@ var steps = func() (steps []step) {
 			panic(err) // embedded
 		}
 		number, name, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(file, "migrations/"), ".sql"), "_")
-		version, err := strconv.Atoi(number)
+		version, err := strconv.ParseInt(number, 10, 64)
 		if err != nil {
 			panic(err)
 		}
@@ -43,25 +42,20 @@ var steps = func() (steps []step) {
 // migrate brings the file up to this release's schema, in one transaction.
 // What has been applied is kept in a table of its own and not in user_version,
 // which may be another program's.
-func migrate(ctx context.Context, conn *sql.Conn) (err error) {
-	run := func(sql string, args ...any) error {
-		_, err := conn.ExecContext(ctx, sql, args...)
-		return err
-	}
-	if err := persist(ctx, func() error { return run(`BEGIN IMMEDIATE`) }); err != nil { // one at a time
+func migrate(ctx context.Context, c *conn) (err error) {
+	if err := persist(ctx, func() error { return c.script(`BEGIN IMMEDIATE`) }); err != nil { // one at a time
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = run(`ROLLBACK`)
+			_ = c.script(`ROLLBACK`)
 		}
 	}()
-	if err := run(`CREATE TABLE IF NOT EXISTS idempotency_requests_migrations
+	if err := c.script(`CREATE TABLE IF NOT EXISTS idempotency_requests_migrations
 		(version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT`); err != nil {
 		return err
 	}
-	var version int
-	err = conn.QueryRowContext(ctx, `SELECT coalesce(max(version), 0) FROM idempotency_requests_migrations`).Scan(&version)
+	version, err := c.number(`SELECT coalesce(max(version), 0) FROM idempotency_requests_migrations`)
 	switch {
 	case err != nil:
 		return err
@@ -72,17 +66,17 @@ func migrate(ctx context.Context, conn *sql.Conn) (err error) {
 		if step.version <= version {
 			continue
 		}
-		if err := run(step.sql); err != nil {
+		if err := c.script(step.sql); err != nil {
 			return fmt.Errorf("migration %d (%s): %w", step.version, step.name, err)
 		}
-		if err := run(`INSERT INTO idempotency_requests_migrations VALUES (?, idem_now())`, step.version); err != nil {
+		if _, err := c.exec(`INSERT INTO idempotency_requests_migrations VALUES (?, idem_now())`, step.version); err != nil {
 			return err
 		}
 	}
 	// A file that cannot be written is found now and not by the first claim: a
 	// read-only one lets the transaction begin.
-	if err := run(`DELETE FROM idempotency_requests_migrations WHERE version < 0`); err != nil {
+	if err := c.script(`DELETE FROM idempotency_requests_migrations WHERE version < 0`); err != nil {
 		return err
 	}
-	return run(`COMMIT`)
+	return c.script(`COMMIT`)
 }

@@ -2,8 +2,6 @@ package idemsqlite
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
@@ -13,15 +11,16 @@ import (
 	"strings"
 	"time"
 
-	"modernc.org/sqlite"
-
 	"github.com/idem-go/idem"
 )
 
 // An Option changes how [Open] opens a file.
 type Option func(*config)
 
-type config struct{ synchronous string }
+type config struct {
+	synchronous string
+	mode        string // SQLite's: rwc, rw, ro
+}
 
 // WithNormalSync syncs the disk only now and then (synchronous = NORMAL) and
 // not before each outcome is acknowledged. What was acknowledged then survives
@@ -44,7 +43,7 @@ const openTimeout = 30 * time.Second
 //
 // The store must be closed after use.
 func Open(path string, opts ...Option) (*Store, error) {
-	cfg := config{synchronous: "FULL"}
+	cfg := config{synchronous: "FULL", mode: "rwc"}
 	for _, o := range opts {
 		o(&cfg)
 	}
@@ -55,7 +54,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, idem.Permanent(err)
 	}
-	s, err := open(path, dsn(path, cfg, nil))
+	s, err := open(path, cfg)
 	if err != nil {
 		return nil, classify(fmt.Errorf("idemsqlite: open %s: %w", path, err))
 	}
@@ -64,7 +63,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 
 func checkPath(path string) error {
 	switch {
-	case path == "", strings.Contains(path, ":memory:"):
+	case path == "", path == ":memory:":
 		return fmt.Errorf("%w, not of an in-memory database (use package memstore)", ErrPath)
 	case strings.HasPrefix(path, "file:"):
 		return fmt.Errorf("%w, not a URI", ErrPath)
@@ -75,16 +74,14 @@ func checkPath(path string) error {
 }
 
 // dsn is the name by which SQLite opens a file, with what each connection needs.
-func dsn(path string, cfg config, extra url.Values) string {
+func dsn(path string, cfg config) string {
 	v := url.Values{
-		"_busy_timeout": {fmt.Sprint(openTimeout.Milliseconds())}, // reading meets a lock only when a log is recovered
+		"mode":          {cfg.mode},
+		"_busy_timeout": {"0"}, // see writer
 		"_synchronous":  {cfg.synchronous},
 		"_auto_vacuum":  {"INCREMENTAL"}, // takes effect when the file is created
 		"_dqs":          {"0"},
 		"_error_rc":     {"1"}, // messages that belong to their error
-	}
-	for name, values := range extra {
-		v[name] = values
 	}
 	if path = filepath.ToSlash(path); !strings.HasPrefix(path, "/") {
 		path = "/" + path // C:/…
@@ -93,68 +90,53 @@ func dsn(path string, cfg config, extra url.Values) string {
 	return u.String()
 }
 
-// connector opens connections of a driver of this package's own, so that its
-// function is nobody else's.
-type connector struct{ dsn string }
-
-var own = func() *sqlite.Driver {
-	d := &sqlite.Driver{}
-	d.MustRegisterScalarFunction("idem_now", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
-		return time.Now().UnixMicro(), nil // SQLite's own clock is this one in milliseconds
-	})
-	return d
-}()
-
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return own.Open(c.dsn)
-}
-
-func (c connector) Driver() driver.Driver { return own }
-
-func open(path, dsn string) (_ *Store, err error) {
+func open(path string, cfg config) (_ *Store, err error) {
 	// SQLite would only say that it cannot open the file.
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return nil, idem.Permanent(err)
 	}
-	db := sql.OpenDB(connector{dsn})
-	defer func() {
-		if err != nil {
-			_ = db.Close()
-		}
-	}()
-	readers := max(4, runtime.GOMAXPROCS(0))
-	db.SetMaxOpenConns(readers + 1)
-	db.SetMaxIdleConns(readers + 1)
-
+	if file, err := os.Stat(path); err == nil && !file.Mode().IsRegular() {
+		return nil, idem.Permanent(ErrPath)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	conn, err := db.Conn(ctx)
+	var c *conn
+	err = persist(ctx, func() error {
+		c, err = connect(dsn(path, cfg))
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := setUp(ctx, conn); err != nil {
+	defer func() {
+		if err != nil {
+			_ = c.close()
+		}
+	}()
+	if err := setUp(ctx, c); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, db: db}
-	if s.file, err = os.Stat(path); err != nil {
+	file, err := os.Stat(path)
+	if err != nil {
 		return nil, err
 	}
-	s.writer = &writer{conn: conn, fit: s.unreplaced, turn: make(chan struct{}, 1), closed: make(chan struct{})}
-	if err := s.writer.prepare(ctx); err != nil {
-		return nil, err
+	if cfg.mode == "rwc" {
+		cfg.mode = "rw" // a file that is gone must not come back empty
 	}
-	s.lookup, err = db.PrepareContext(ctx, statements.lookup)
-	return s, err
+	s := &Store{path: path, file: file, reader: newReaders(dsn(path, cfg), max(4, runtime.GOMAXPROCS(0)))}
+	s.writer = &writer{conn: c, fit: s.unreplaced, turn: make(chan struct{}, 1), closed: make(chan struct{})}
+	return s, nil
 }
 
 // setUp brings the file into the state that the store needs.
-func setUp(ctx context.Context, conn *sql.Conn) error {
+func setUp(ctx context.Context, c *conn) error {
 	var mode string
 	err := persist(ctx, func() error {
-		return conn.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode)
+		return c.one(func(row row) error {
+			r := reader{row: row}
+			mode, _ = r.text("journal_mode")
+			return r.err
+		}, `PRAGMA journal_mode = WAL`)
 	})
 	switch {
 	case err != nil:
@@ -162,28 +144,7 @@ func setUp(ctx context.Context, conn *sql.Conn) error {
 	case mode != "wal":
 		return idem.Permanent(ErrNoWAL)
 	}
-	if err := migrate(ctx, conn); err != nil {
-		return err
-	}
-	// From now on the writer waits itself.
-	_, err = conn.ExecContext(ctx, `PRAGMA busy_timeout = 0`)
-	return err
-}
-
-// persist repeats what other processes stand in the way of. SQLite does not
-// wait by itself where that could be a deadlock.
-func persist(ctx context.Context, try func() error) error {
-	for {
-		err := try()
-		if !busy(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return gaveUp(ctx, err)
-		case <-time.After(maxPause):
-		}
-	}
+	return migrate(ctx, c)
 }
 
 // unreplaced returns an error unless the file that is open is the one that
@@ -203,7 +164,7 @@ func (s *Store) unreplaced() error {
 // file moves its write-ahead log into it.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		s.closeErr = errors.Join(s.writer.close(), s.db.Close())
+		s.closeErr = errors.Join(s.reader.close(), s.writer.close())
 	})
 	return s.closeErr
 }

@@ -2,7 +2,6 @@ package idemsqlite
 
 import (
 	"context"
-	"time"
 
 	"github.com/idem-go/idem"
 )
@@ -22,8 +21,8 @@ func (s *Store) Purge(ctx context.Context, req idem.PurgeRequest) (res idem.Purg
 	for err == nil && res.Deleted < req.Limit {
 		limit := min(req.Limit-res.Deleted, purgeStep)
 		var done idem.PurgeResult
-		err = s.change(ctx, func(do stmts) (err error) {
-			done, err = purge(do, limit)
+		err = s.change(ctx, func(c *conn) (err error) {
+			done, err = c.purge(limit)
 			return err
 		})
 		if err != nil {
@@ -36,35 +35,34 @@ func (s *Store) Purge(ctx context.Context, req idem.PurgeRequest) (res idem.Purg
 		}
 	}
 	if res.Deleted > 0 {
-		err = s.change(ctx, vacuum)
+		err = s.change(ctx, (*conn).vacuum)
 	}
 	return res, err
 }
 
-func purge(do stmts, limit int) (res idem.PurgeResult, err error) {
-	rows, err := do.purge.Query(limit)
-	if err != nil {
-		return idem.PurgeResult{}, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var expired, now int64
-		if err := rows.Scan(&expired, &now); err != nil {
-			return idem.PurgeResult{}, err
-		}
+func (c *conn) purge(limit int) (res idem.PurgeResult, err error) {
+	err = c.query(func(row row) error {
+		r := reader{row: row}
+		expired, now := r.must("expires_at"), r.must("now")
 		res.Deleted++
-		res.Overdue = max(res.Overdue, time.Duration(now-expired)*time.Microsecond)
-	}
-	return res, rows.Err()
+		res.Overdue = max(res.Overdue, duration(now-expired))
+		return r.err
+	}, statements.purge, int64(limit))
+	return res, err
 }
 
 // vacuum gives free pages back. It does nothing in a file that another program
 // created without auto_vacuum.
-func vacuum(do stmts) error {
+func (c *conn) vacuum() error {
 	var free, all int64
-	if err := do.pages.QueryRow().Scan(&free, &all); err != nil || free <= all/4 {
+	err := c.one(func(row row) error {
+		r := reader{row: row}
+		free, all = r.must("freelist_count"), r.must("page_count")
+		return r.err
+	}, statements.pages)
+	if err != nil || free <= all/4 {
 		return err
 	}
-	_, err := do.vacuum.Exec()
+	_, err = c.exec(statements.vacuum)
 	return err
 }

@@ -1,6 +1,9 @@
 package idemsqlite
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // statements are the store's SQL. Each is one atomic step. The time is read
 // inside of it, when it has the lock, and once: an expression of a subquery that
@@ -8,7 +11,7 @@ import "strings"
 // places for values of FROM than SET and WHERE, so the time comes back as
 // updated_at.
 var statements = struct {
-	claim, takeOver, complete, purgeSooner, release, renew, lookup, purge string
+	claim, takeOver, complete, purgeSooner, release, renew, lookup, purge, pages, vacuum string
 }{
 	claim: with(`{{clock}}
 INSERT INTO idempotency_requests (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
@@ -65,6 +68,9 @@ DELETE FROM idempotency_requests WHERE rowid IN (
 	WHERE purge_after <= now AND expires_at <= now ORDER BY purge_after LIMIT ?1
 )
 RETURNING expires_at, idem_now()`),
+
+	pages:  `SELECT freelist_count, page_count FROM pragma_freelist_count, pragma_page_count`,
+	vacuum: `PRAGMA incremental_vacuum(` + strconv.Itoa(vacuumPages) + `)`,
 }
 
 var with = strings.NewReplacer(

@@ -2,7 +2,7 @@ package idemsqlite
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"os"
 	"sync"
@@ -16,9 +16,8 @@ import (
 type Store struct {
 	path   string
 	file   os.FileInfo // of the file that is open
-	db     *sql.DB     // connections that read, and the writer's
-	lookup *sql.Stmt
 	writer *writer
+	reader *readers
 
 	closing  sync.Once
 	closeErr error
@@ -36,22 +35,18 @@ func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, 
 			return rec, err
 		}
 	}
-	args := []any{
-		req.Key.User, req.Key.Scope, req.Key.Key, req.Hash.Sum, req.Hash.Version, blob(req.Token),
+	sql, args := statements.claim, []driver.Value{
+		req.Key.User, req.Key.Scope, req.Key.Key, req.Hash.Sum, int64(req.Hash.Version), blob(req.Token),
 		blob(req.ExecutionID), req.Reclaimed, micros(req.Lease), micros(req.Retention),
 	}
 	if seen != nil {
-		args = append(args, string(seen.State), blob(seen.Token), seen.Attempt)
+		sql, args = statements.takeOver, append(args, string(seen.State), blob(seen.Token), int64(seen.Attempt))
 	}
 	var rec idem.Record
-	err := s.change(ctx, func(do stmts) (err error) {
-		claim := do.claim
-		if seen != nil {
-			claim = do.takeOver
-		}
-		rec, err = scan(claim.QueryRow(args...))
-		if errors.Is(err, sql.ErrNoRows) { // a rival was first
-			rec, _, err = find(do.lookup, req.Key)
+	err := s.change(ctx, func(c *conn) (err error) {
+		rec, err = c.record(sql, args...)
+		if errors.Is(err, errNoRow) { // a rival was first
+			rec, _, err = c.lookup(req.Key)
 		}
 		return err
 	})
@@ -63,43 +58,14 @@ func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, 
 
 // Complete implements [idem.Store].
 func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
-	args := append([]any{
+	args := append([]driver.Value{
 		req.Key.User, req.Key.Scope, req.Key.Key, blob(req.Token), string(req.State), micros(req.Retention),
 	}, responseArgs(req.Response)...)
 	var completed time.Time
-	err := s.change(ctx, func(do stmts) error {
-		var us int64
-		var sooner bool
-		err := do.complete.QueryRow(args...).Scan(&us, &sooner)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			completed, err = completedBefore(do, req)
-			return err
-		case err != nil:
-			return err
-		case sooner:
-			if _, err := do.purgeSooner.Exec(args[:3]...); err != nil {
-				return err
-			}
-		}
-		completed = at(us)
-		return nil
+	err := s.change(ctx, func(c *conn) (err error) {
+		completed, err = c.complete(req, args)
+		return err
 	})
-	return ifHeld(completed, err)
-}
-
-// completedBefore returns when the same completion, sent earlier, was made; the
-// zero time if none was.
-func completedBefore(do stmts, req idem.CompleteRequest) (time.Time, error) {
-	rec, _, err := find(do.lookup, req.Key)
-	if err != nil || rec.Token != req.Token || rec.State == idem.Processing {
-		return time.Time{}, err
-	}
-	return rec.CompletedAt, nil
-}
-
-// ifHeld is the answer to a completion: the zero time is none's.
-func ifHeld(completed time.Time, err error) (time.Time, error) {
 	switch {
 	case err != nil:
 		return time.Time{}, err
@@ -109,29 +75,46 @@ func ifHeld(completed time.Time, err error) (time.Time, error) {
 	return completed, nil
 }
 
+// complete returns when the claim was completed, by this request or an earlier
+// one like it; the zero time if its token does not hold the key.
+func (c *conn) complete(req idem.CompleteRequest, args []driver.Value) (completed time.Time, err error) {
+	var sooner bool
+	err = c.one(func(row row) error {
+		r := reader{row: row}
+		completed = at(r.must("completed_at"))
+		sooner = r.must("sooner") != 0
+		return r.err
+	}, statements.complete, args...)
+	switch {
+	case errors.Is(err, errNoRow):
+		rec, _, err := c.lookup(req.Key)
+		if err != nil || rec.Token != req.Token || rec.State == idem.Processing {
+			return time.Time{}, err
+		}
+		return rec.CompletedAt, nil
+	case err == nil && sooner:
+		_, err = c.exec(statements.purgeSooner, args[:3]...)
+	}
+	return completed, err
+}
+
 // Release implements [idem.Store].
 func (s *Store) Release(ctx context.Context, req idem.ReleaseRequest) error {
-	return s.update(ctx, func(do stmts) (sql.Result, error) {
-		return do.release.Exec(req.Key.User, req.Key.Scope, req.Key.Key, blob(req.Token), micros(req.Retention))
-	})
+	return s.update(ctx, statements.release,
+		req.Key.User, req.Key.Scope, req.Key.Key, blob(req.Token), micros(req.Retention))
 }
 
 // Renew implements [idem.Store].
 func (s *Store) Renew(ctx context.Context, req idem.RenewRequest) error {
-	return s.update(ctx, func(do stmts) (sql.Result, error) {
-		return do.renew.Exec(req.Key.User, req.Key.Scope, req.Key.Key, blob(req.Token),
-			micros(req.Lease), micros(req.Retention))
-	})
+	return s.update(ctx, statements.renew,
+		req.Key.User, req.Key.Scope, req.Key.Key, blob(req.Token), micros(req.Lease), micros(req.Retention))
 }
 
 // update carries out a statement that the claim's token fences.
-func (s *Store) update(ctx context.Context, exec func(stmts) (sql.Result, error)) error {
+func (s *Store) update(ctx context.Context, sql string, args ...driver.Value) error {
 	var changed int64
-	err := s.change(ctx, func(do stmts) error {
-		res, err := exec(do)
-		if err == nil {
-			changed, err = res.RowsAffected()
-		}
+	err := s.change(ctx, func(c *conn) (err error) {
+		changed, err = c.exec(sql, args...)
 		return err
 	})
 	if err == nil && changed == 0 {
@@ -141,39 +124,31 @@ func (s *Store) update(ctx context.Context, exec func(stmts) (sql.Result, error)
 }
 
 // Lookup implements [idem.Store].
-func (s *Store) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
-	rec, err := scan(s.lookup.QueryRowContext(ctx, key.User, key.Scope, key.Key))
-	switch {
-	case err == nil:
-		return rec, true, nil
-	case errors.Is(err, sql.ErrNoRows):
-		return idem.Record{}, false, nil
-	}
-	return idem.Record{}, false, s.failed(err)
+func (s *Store) Lookup(ctx context.Context, key idem.Key) (rec idem.Record, found bool, err error) {
+	err = s.reader.do(ctx, func(c *conn) error {
+		rec, found, err = c.lookup(key)
+		return err
+	})
+	return rec, found, classify(err)
 }
 
-// find is Lookup in a transaction that writes.
-func find(lookup *sql.Stmt, key idem.Key) (idem.Record, bool, error) {
-	rec, err := scan(lookup.QueryRow(key.User, key.Scope, key.Key))
-	if errors.Is(err, sql.ErrNoRows) {
+func (c *conn) lookup(key idem.Key) (idem.Record, bool, error) {
+	rec, err := c.record(statements.lookup, key.User, key.Scope, key.Key)
+	if errors.Is(err, errNoRow) {
 		return idem.Record{}, false, nil
 	}
 	return rec, err == nil, err
 }
 
-// change carries out what run does as one atomic step.
-func (s *Store) change(ctx context.Context, run func(stmts) error) error {
-	return s.failed(s.writer.do(ctx, run))
+func (c *conn) record(sql string, args ...driver.Value) (rec idem.Record, err error) {
+	err = c.one(func(r row) error {
+		rec, err = read(r)
+		return err
+	}, sql, args...)
+	return rec, err
 }
 
-// failed is the error of a request.
-func (s *Store) failed(err error) error {
-	select {
-	case <-s.writer.closed:
-		if err != nil {
-			return idem.Permanent(ErrClosed)
-		}
-	default:
-	}
-	return classify(err)
+// change carries out what run does as one atomic step.
+func (s *Store) change(ctx context.Context, run func(*conn) error) error {
+	return classify(s.writer.do(ctx, run))
 }

@@ -2,10 +2,7 @@ package idemsqlite
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -19,8 +16,7 @@ import (
 // The queue is also what makes it fair. SQLite's own wait for a lock sleeps up
 // to 100 ms between looks, so that of many waiting threads some starve.
 type writer struct {
-	conn *sql.Conn
-	s    stmts
+	conn *conn
 	fit  func() error // whether the file may be written
 
 	turn   chan struct{} // held by the caller that writes
@@ -30,18 +26,12 @@ type writer struct {
 	waiting []*change
 }
 
-// stmts are the statements, prepared on the writer's connection.
-type stmts struct {
-	begin, commit, rollback, pages, vacuum                                *sql.Stmt
-	claim, takeOver, complete, purgeSooner, release, renew, lookup, purge *sql.Stmt
-}
-
 // A change is one caller's part of a transaction.
 type change struct {
 	ctx context.Context
 	// run carries out its statements. It is called again if the transaction
 	// failed because of another change.
-	run  func(stmts) error
+	run  func(*conn) error
 	err  error         // its result, once done is closed
 	done chan struct{} // closed when it has been committed, or has failed
 }
@@ -52,7 +42,7 @@ const maxBatch = 128
 
 // do carries out a change. It returns nil once the change is committed. If ctx
 // ends before its turn comes, nothing has happened.
-func (w *writer) do(ctx context.Context, run func(stmts) error) error {
+func (w *writer) do(ctx context.Context, run func(*conn) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -136,7 +126,7 @@ const (
 // ctx ends.
 func (w *writer) lock(ctx context.Context) error {
 	for most := firstPause; ; most = min(2*most, maxPause) {
-		_, err := w.s.begin.ExecContext(context.WithoutCancel(ctx))
+		_, err := w.conn.exec(`BEGIN IMMEDIATE`)
 		switch {
 		case err == nil:
 			if err := w.fit(); err != nil {
@@ -181,12 +171,12 @@ func (w *writer) write(batch []*change) {
 
 func (w *writer) commit(batch []*change) error {
 	for _, c := range batch {
-		if err := c.run(w.s); err != nil {
+		if err := c.run(w.conn); err != nil {
 			w.undo()
 			return err
 		}
 	}
-	if _, err := w.s.commit.ExecContext(context.Background()); err != nil {
+	if _, err := w.conn.exec(`COMMIT`); err != nil {
 		w.undo()
 		return err
 	}
@@ -195,31 +185,11 @@ func (w *writer) commit(batch []*change) error {
 
 // undo rolls back what there is to roll back: SQLite does so itself after some
 // errors.
-func (w *writer) undo() { _, _ = w.s.rollback.ExecContext(context.Background()) }
+func (w *writer) undo() { _, _ = w.conn.exec(`ROLLBACK`) }
 
 // close waits for the transaction that is being written, and lets no other begin.
 func (w *writer) close() error {
 	close(w.closed)
 	w.turn <- struct{}{}
-	return w.conn.Close()
-}
-
-// prepare prepares the statements on the writer's connection.
-func (w *writer) prepare(ctx context.Context) error {
-	var errs []error
-	prepare := func(s string) *sql.Stmt {
-		stmt, err := w.conn.PrepareContext(ctx, s)
-		errs = append(errs, err)
-		return stmt
-	}
-	w.s = stmts{
-		begin: prepare(`BEGIN IMMEDIATE`), commit: prepare(`COMMIT`), rollback: prepare(`ROLLBACK`),
-		pages:  prepare(`SELECT freelist_count, page_count FROM pragma_freelist_count, pragma_page_count`),
-		vacuum: prepare(`PRAGMA incremental_vacuum(` + strconv.Itoa(vacuumPages) + `)`),
-		claim:  prepare(statements.claim), takeOver: prepare(statements.takeOver),
-		complete: prepare(statements.complete), purgeSooner: prepare(statements.purgeSooner),
-		release: prepare(statements.release), renew: prepare(statements.renew),
-		lookup: prepare(statements.lookup), purge: prepare(statements.purge),
-	}
-	return errors.Join(errs...)
+	return w.conn.close()
 }

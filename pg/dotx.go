@@ -20,8 +20,8 @@ import (
 // It costs no commit and no round trip of its own: the transaction begins,
 // locks the key and reads its record in one, and records the outcome and commits
 // in one. It is READ COMMITTED, whatever the default, and may be idle for as
-// long as the lease. fn must not commit it, and must not use it, or large objects
-// made of it, after fn has returned. What fn does outside of it is not undone.
+// long as the lease. fn must not commit it, and what fn does outside of it is
+// not undone.
 //
 // Over a caller's own transaction the call is a savepoint, the isolation level
 // is the caller's, and the outcome holds once the caller commits. There a
@@ -58,8 +58,7 @@ func DoTx[T any](ctx context.Context, store *Store, key idem.Key, payload any,
 // [idem.ErrLeaseLost]. If the commit fails, Do returns [idem.ErrOutcomeUnknown]
 // and the claim is held until its lease ends: the work outside is done, its
 // record is not. The transaction is READ COMMITTED; the closure must not commit
-// it, and must not use it, or large objects made of it, after it has returned. A
-// closure takes one.
+// it. A closure takes one.
 func Begin(ctx context.Context, store *Store) (pgx.Tx, error) {
 	var t *transaction
 	err := idem.Enlist(ctx, func(c idem.Claim) (_ idem.Enlisted, err error) {
@@ -117,6 +116,7 @@ type transaction struct {
 	rec    idem.Record
 	locked bool
 	tx     guarded
+	inner  pgx.Tx // pgx's own, within tx
 }
 
 // The statements that end a transaction, by whether it is a savepoint. A
@@ -164,7 +164,8 @@ func (t *transaction) open(ctx context.Context, idle time.Duration) (nested bool
 	b.Queue(`SAVEPOINT idem_fn`)
 
 	answers := t.conn.SendBatch(ctx, b)
-	t.tx.Tx = answers.Tx()
+	t.inner = answers.Tx()
+	t.tx.Tx = t.inner
 	defer func() { err = errors.Join(err, answers.Close()) }()
 	if _, err := answers.Exec(); err != nil {
 		return false, err
@@ -210,6 +211,12 @@ func (t *transaction) Record() (idem.Record, bool) { return t.rec, t.locked }
 // Tx implements [idem.Transaction].
 func (t *transaction) Tx() pgx.Tx { return &t.tx }
 
+// leave gives the connection back.
+func (t *transaction) leave() {
+	seal(t.conn, t.inner)
+	t.release()
+}
+
 // Rollback implements [idem.Transaction] and [idem.Enlisted].
 func (t *transaction) Rollback(ctx context.Context) {
 	t.tx.end()
@@ -218,7 +225,7 @@ func (t *transaction) Rollback(ctx context.Context) {
 	if _, err := t.conn.Exec(ctx, rollback[t.own]); err != nil && !(t.own && refused(err)) {
 		_ = t.conn.Close(ctx) // nothing of it must be kept: the server rolls back when it notices
 	}
-	t.release()
+	t.leave()
 }
 
 // Finish implements [idem.Transaction].
@@ -277,7 +284,7 @@ func (t *transaction) end(ctx context.Context, sql string, args []any, token ide
 	var pgErr *pgconn.PgError
 	switch {
 	case raised == nil && err == nil:
-		t.release()
+		t.leave()
 		return completed, nil
 	case errors.As(raised, &pgErr) && pgErr.Code == divisionByZero:
 		t.Rollback(ctx)
@@ -313,7 +320,7 @@ func (t *transaction) find(ctx context.Context, token idem.ID, cause error) (tim
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTimeout)
 	defer cancel()
 	_ = t.conn.Close(ctx)
-	t.release()
+	t.leave()
 	unknown := func(err error) (time.Time, error) { return time.Time{}, idem.Unknown(errors.Join(cause, err)) }
 	if t.store.binding != idem.BoundToNothing {
 		return unknown(nil) // there is no other connection

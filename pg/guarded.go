@@ -8,49 +8,38 @@ import (
 )
 
 // guarded is a closure's transaction. Ending it is the affair of the call that
-// it belongs to; ending one nested in it is the closure's.
-type guarded struct {
-	pgx.Tx
-	nested   bool
-	children []*guarded
-}
+// it belongs to.
+type guarded struct{ pgx.Tx }
 
 var errNotYours = errors.New("pg: the transaction ends with the call that it belongs to: return an error to roll it back")
 
-// Begin begins a nested transaction, a savepoint.
-func (g *guarded) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := g.Tx.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	child := &guarded{Tx: tx, nested: true}
-	g.children = append(g.children, child)
-	return child, nil
-}
+// Commit refuses.
+func (g *guarded) Commit(context.Context) error { return g.refuse() }
 
-// Commit refuses, unless the transaction is a nested one.
-func (g *guarded) Commit(ctx context.Context) error {
-	if g.nested || g.Tx == ended {
-		return g.Tx.Commit(ctx)
+// Rollback refuses.
+func (g *guarded) Rollback(context.Context) error { return g.refuse() }
+
+func (g *guarded) refuse() error {
+	if g.Tx == ended {
+		return pgx.ErrTxClosed
 	}
 	return errNotYours
 }
 
-// Rollback refuses, unless the transaction is a nested one.
-func (g *guarded) Rollback(ctx context.Context) error {
-	if g.nested || g.Tx == ended {
-		return g.Tx.Rollback(ctx)
-	}
-	return errNotYours
-}
+// end cuts off a closure that goes on using its transaction: the connection may
+// already be somebody else's.
+func (g *guarded) end() { g.Tx = ended }
 
-// end cuts off a closure that goes on using its transactions: the connection
-// may already be somebody else's.
-func (g *guarded) end() {
-	g.Tx = ended
-	for _, child := range g.children {
-		child.end()
+// seal does the same for what pgx has made of its transaction, nested ones and
+// large objects. pgx marks a transaction closed only when it commits it, but the
+// commit went by another way: a commit that never reaches the wire does it.
+func seal(conn *pgx.Conn, tx pgx.Tx) {
+	if tx == nil || conn.PgConn().TxStatus() != 'I' { // a savepoint: the connection stays the caller's
+		return
 	}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = tx.Commit(gone)
 }
 
 // ended is a transaction that was closed before it began.

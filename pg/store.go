@@ -222,7 +222,10 @@ func (s *Store) Purge(ctx context.Context, req idem.PurgeRequest) (res idem.Purg
 	var oldest pgtype.Timestamptz
 	var now time.Time
 	sql := s.sql.purge[0] + strconv.Itoa(req.Limit) + s.sql.purge[1]
-	if err := s.queryRow(ctx, sql, nil, &res.Deleted, &oldest, &now); err != nil {
+	// Planned each time: a plan that was made while the table was small, and kept
+	// with the prepared statement, would read all of it.
+	mode := []any{pgx.QueryExecModeCacheDescribe}
+	if err := s.queryRow(ctx, sql, mode, &res.Deleted, &oldest, &now); err != nil {
 		return idem.PurgeResult{}, err
 	}
 	if oldest.Valid {

@@ -126,17 +126,23 @@ func (p *probe) leaseStarted(rec idem.Record, lease time.Duration, since time.Ti
 	}
 }
 
-// expires fails the check if rec does not end the given durations after a time
-// between earliest and latest, by the store's clock.
+// expires fails the check if rec has expired, or does not end the given
+// durations after a time between earliest and latest, by the store's clock.
 func (p *probe) expires(rec idem.Record, earliest, latest time.Time, after ...time.Duration) {
+	p.t.Helper()
+	p.endsBetween(rec, earliest, latest, after...)
+	if rec.Expired {
+		p.errorf("the record counts as expired")
+	}
+}
+
+// endsBetween is expires for a record that may have expired meanwhile.
+func (p *probe) endsBetween(rec idem.Record, earliest, latest time.Time, after ...time.Duration) {
 	p.t.Helper()
 	for _, d := range after {
 		earliest, latest = earliest.Add(d), latest.Add(d)
 	}
 	if rec.ExpiresAt.Before(earliest.Add(-slack)) || rec.ExpiresAt.After(latest.Add(slack)) {
 		p.errorf("the record expires at %v, want a time from %v to %v", rec.ExpiresAt, earliest, latest)
-	}
-	if rec.Expired {
-		p.errorf("the record counts as expired")
 	}
 }

@@ -83,7 +83,11 @@ var timeChecks = []check{
 		p.own(req)
 		req.Retention = retention
 		since := time.Now()
-		p.must(complete(p, req), "Complete")
+		completed, err := p.store.Complete(p.ctx, completion(req, idem.Succeeded, answer("1")))
+		p.must(err, "Complete")
+		if rec, found := p.find(req.Key); found {
+			p.endsBetween(rec, completed, completed, retention)
+		}
 		p.untilExpired(req.Key)
 		if lasted := time.Since(since); lasted < retention-slack {
 			p.errorf("a record that is kept for %v expired after %v", retention, lasted)
@@ -94,8 +98,8 @@ var timeChecks = []check{
 	{rule: "A claim without an outcome must expire after lease and retention", run: func(p *probe) {
 		req := request(p.key())
 		req.Lease, req.Retention = 50*time.Millisecond, 50*time.Millisecond
-		since := time.Now()
-		p.own(req)
+		earliest, since := p.now(), time.Now()
+		p.endsBetween(p.own(req), earliest, p.now(), req.Lease, req.Retention)
 		p.untilExpired(req.Key)
 		if lasted := time.Since(since); lasted < req.Lease+req.Retention-slack {
 			p.errorf("a claim that is kept for %v expired after %v", req.Lease+req.Retention, lasted)

@@ -28,8 +28,9 @@ import (
 // from earlier tests, but nobody else may purge while Run does. To test several
 // handles on the same records, open a store that spreads its calls over them.
 //
-// A store may forget expired records by itself. Those that it keeps until they
-// are purged must be counted when they are.
+// The store is used by many goroutines at once, as one over a pool is. It may
+// forget expired records by itself; those that it keeps until they are purged
+// must be counted when they are.
 //
 // Stores use their own clocks, so the suite works in real time: it waits for
 // what a store says, and takes a few seconds.

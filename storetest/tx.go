@@ -39,7 +39,7 @@ func RunTx[Tx any](t *testing.T, open func(t testing.TB) TxSubject[Tx]) {
 	for _, c := range txChecks[Tx]() {
 		t.Run(c.rule, func(t *testing.T) {
 			t.Parallel()
-			c.examine(t.Context(), t, open(t))
+			c.examine(t.Context(), t, open(t), patience)
 		})
 	}
 }
@@ -57,11 +57,11 @@ func txChecks[Tx any]() []txCheck[Tx] {
 	)
 }
 
-func (c txCheck[Tx]) examine(ctx context.Context, t tb, s TxSubject[Tx]) {
+func (c txCheck[Tx]) examine(ctx context.Context, t tb, s TxSubject[Tx], limit time.Duration) {
 	t.Helper()
 	check{rule: c.rule, run: func(p *probe) {
 		c.run(&txProbe[Tx]{probe: p, TxSubject: s, txStore: s.Store})
-	}}.examine(ctx, t, s.Store, patience)
+	}}.examine(ctx, t, s.Store, limit)
 }
 
 // A txProbe is a probe of a transactional store.
@@ -180,4 +180,17 @@ func retryAfter(err error) time.Duration {
 // carry out or keep waiting.
 func (p *probe) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, time.Second)
+}
+
+// beside runs f beside the check and returns a function that waits for its end.
+func (p *txProbe[Tx]) beside(f func()) (wait func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f()
+	}()
+	return func() {
+		p.t.Helper()
+		p.await(ended, "a call of the check")
+	}
 }

@@ -68,23 +68,17 @@ func TestAPanicOfTheCallersFunctionsDoesNotKeepTheKey(t *testing.T) {
 	pool := open(t, maxConns(2))
 	s := pg.New(pool)
 	var n runs
-	panics := func(string) { panic("oops") }
-	for name, c := range map[string]struct {
-		err error
-		opt idem.Option
-	}{
-		"the disposition": {nil, idem.WithDisposition(func(idem.Outcome) idem.Disposition { panics(""); return 0 })},
-		"the observer at a reclaim": {nil, idem.WithObserver(func(_ context.Context, e idem.Event) {
-			if e.Kind == idem.EventReclaimed {
-				panics("")
+	at := func(kind idem.EventKind) idem.Option {
+		return idem.WithObserver(func(_ context.Context, e idem.Event) {
+			if e.Kind == kind {
+				panic("oops")
 			}
-		})},
-		"the observer at the end": {nil, idem.WithObserver(func(_ context.Context, e idem.Event) {
-			if e.Kind == idem.EventExecuted {
-				panics("")
-			}
-		})},
-		"a public message": {publicPanic{}, idem.WithDisposition(idem.StoreAll)},
+		})
+	}
+	for name, opt := range map[string]idem.Option{
+		"the disposition":           idem.WithDisposition(func(idem.Outcome) idem.Disposition { panic("oops") }),
+		"the observer at a reclaim": at(idem.EventReclaimed),
+		"the observer at the end":   at(idem.EventExecuted),
 	} {
 		key := k("%s", name)
 		crash(t, s, key, "p")
@@ -96,8 +90,8 @@ func TestAPanicOfTheCallersFunctionsDoesNotKeepTheKey(t *testing.T) {
 				}
 			}()
 			_, _ = pg.DoTx(watchdog(t), s, key, "p", func(context.Context, pgx.Tx) (int64, idem.Status, error) {
-				return 0, 201, c.err
-			}, c.opt)
+				return 0, 201, nil
+			}, opt)
 		}()
 		if got := pool.Stat().AcquiredConns(); got != 0 {
 			t.Fatalf("%s panics: %d connections are held", name, got)
@@ -110,11 +104,6 @@ func TestAPanicOfTheCallersFunctionsDoesNotKeepTheKey(t *testing.T) {
 		}
 	}
 }
-
-type publicPanic struct{}
-
-func (publicPanic) Error() string         { return "oops" }
-func (publicPanic) PublicMessage() string { panic("oops") }
 
 // heldLocks counts the advisory locks in the database.
 const heldLocks = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'

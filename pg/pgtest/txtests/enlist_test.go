@@ -2,11 +2,8 @@ package txtests_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/pg"
@@ -39,18 +36,19 @@ func TestBeginIsNotDisturbedByADuplicate(t *testing.T) {
 	pool := open(t)
 	s := pg.New(pool)
 	key := k("duplicate")
-	var duplicate idem.Transaction[pgx.Tx]
+	var rolledBack <-chan struct{}
 	res, err := doWithBegin(ctx, s, key, func() {
 		// A DoTx with the key is between its begin, which locks the key to look at its record, and its rollback.
-		var err error
-		if duplicate, err = s.BeginTx(ctx, idem.BeginRequest{Key: key, Idle: time.Minute}); err != nil {
+		duplicate, err := s.BeginTx(ctx, idem.BeginRequest{Key: key, Idle: time.Minute})
+		if err != nil {
 			t.Fatal(err)
 		}
-		go func() {
+		rolledBack = beside(func() {
 			_, _ = pool.Exec(ctx, "SELECT pg_sleep(0.1)")
 			duplicate.Rollback(ctx)
-		}()
+		})
 	}, nil)
+	<-rolledBack
 	if err != nil || res.Value != "paid" {
 		t.Errorf("the owner, whose lease is alive, got %+v, %v", res, err)
 	}
@@ -102,4 +100,12 @@ func TestBeginIsIdleForAsLongAsTheLease(t *testing.T) {
 	}
 }
 
-var errOops = errors.New("oops")
+// beside runs f beside the test. The channel is closed when it has returned.
+func beside(f func()) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	return done
+}

@@ -1,0 +1,5 @@
+package idemsqlite_test
+
+const roleVariable = "X"
+
+func runChild(string) int { return 0 }

@@ -1,0 +1,97 @@
+package txtests_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/pg"
+)
+
+// Many callers of many keys, plain and in transactions mixed, whatever the default isolation of the role.
+func TestManyCallersOfManyKeys(t *testing.T) {
+	t.Parallel()
+	const keys, callers = 300, 8
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			// Not in parallel: each already uses all there is.
+			ctx := watchdog(t)
+			pool := open(t, maxConns(16), setting("default_transaction_isolation", string(level)))
+			if got := query[string](t, pool, "SHOW transaction_isolation"); got != string(level) {
+				t.Fatalf("the default isolation is %s", got)
+			}
+			s := pg.New(pool)
+			var plain, inTx, conflicts atomic.Int64
+			var all sync.WaitGroup
+			work := make(chan idem.Key)
+			for range 16 {
+				all.Go(func() {
+					for key := range work {
+						answer(ctx, t, s, key, &plain, &inTx, &conflicts)
+					}
+				})
+			}
+			for i := 0; i < keys; i += 10 { // ten keys at a time: their callers meet
+				var batch []idem.Key
+				for j := range 10 * callers {
+					batch = append(batch, k("%d", i+j%10))
+				}
+				rand.Shuffle(len(batch), func(a, b int) { batch[a], batch[b] = batch[b], batch[a] })
+				for _, key := range batch {
+					work <- key
+				}
+			}
+			close(work)
+			all.Wait()
+			for what, sql := range map[string]string{
+				"keys with another number of effects than one": `SELECT abs(300 - count(DISTINCT key)) + count(*) - count(DISTINCT key) FROM payments`,
+				"records that do not say success":              `SELECT abs(300 - count(*) FILTER (WHERE status = 'succeeded')) + count(*) FILTER (WHERE status <> 'succeeded') FROM ` + table,
+				"locks": heldLocks,
+			} {
+				if n := query[int](t, pool, sql); n != 0 {
+					t.Errorf("%d %s", n, what)
+				}
+			}
+			t.Logf("%d effects by Do, %d by DoTx; plain Do got %d answers with SQLSTATE 40001", plain.Load(), inTx.Load(), conflicts.Load())
+		})
+	}
+}
+
+// answer calls the key, plain or in a transaction, until it has an answer.
+func answer(ctx context.Context, t *testing.T, s *pg.Store, key idem.Key, plain, inTx, conflicts *atomic.Int64) {
+	for isPlain := rand.IntN(2) == 0; ; {
+		var res idem.Result[int64]
+		var err error
+		if isPlain {
+			res, err = idem.Do(ctx, s, key, "p", func(ctx context.Context) (int64, idem.Status, error) {
+				tx, err := pg.Begin(ctx, s)
+				if err == nil {
+					err = pay(ctx, tx, key)
+				}
+				return 1, 201, idem.Unknown(err)
+			})
+		} else {
+			res, err = pg.DoTx(ctx, s, key, "p", ends(key, 201, nil))
+		}
+		switch {
+		case err == nil && !res.Replayed && isPlain:
+			plain.Add(1)
+		case err == nil && !res.Replayed:
+			inTx.Add(1)
+		case isPlain && sqlState(err) == "40001":
+			conflicts.Add(1)
+			continue
+		case errors.Is(err, idem.ErrInProgress):
+			continue
+		case err != nil:
+			t.Errorf("%s, plain %v: %v", key.Key, isPlain, err)
+		}
+		return
+	}
+}
