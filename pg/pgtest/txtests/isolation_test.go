@@ -52,7 +52,7 @@ func TestManyCallersOfManyKeys(t *testing.T) {
 			for what, sql := range map[string]string{
 				"keys with another number of effects than one": `SELECT abs(300 - count(DISTINCT key)) + count(*) - count(DISTINCT key) FROM payments`,
 				"records that do not say success":              `SELECT abs(300 - count(*) FILTER (WHERE status = 'succeeded')) + count(*) FILTER (WHERE status <> 'succeeded') FROM ` + table,
-				"locks": heldLocks,
+				"locks":                                        heldLocks,
 			} {
 				if n := query[int](t, pool, sql); n != 0 {
 					t.Errorf("%d %s", n, what)
@@ -74,7 +74,7 @@ func answer(ctx context.Context, t *testing.T, s *pg.Store, key idem.Key, plain,
 				if err == nil {
 					err = pay(ctx, tx, key)
 				}
-				return 1, 201, idem.Unknown(err)
+				return 1, 201, err
 			})
 		} else {
 			res, err = pg.DoTx(ctx, s, key, "p", ends(key, 201, nil))
