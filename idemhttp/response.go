@@ -34,6 +34,7 @@ func DefaultHeaders() []string {
 	return []string{
 		"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location",
 		"Content-Type", "Etag", "Last-Modified", "Link", "Location", "Vary",
+		"X-Content-Type-Options",
 	}
 }
 

@@ -169,7 +169,7 @@ func TestB55EveryColumnAfterEachTransition(t *testing.T) {
 	check("fail", start, failed)
 
 	// It expires, and another claim replaces it.
-	exec(t, db, `UPDATE idempotency_requests SET expires_at = 1, inserted_at = 1, updated_at = 1`)
+	sqlExec(t, db, `UPDATE idempotency_requests SET expires_at = 1, inserted_at = 1, updated_at = 1`)
 	if seen, _, err = store.Lookup(ctx, k); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestB55EveryColumnAfterEachTransition(t *testing.T) {
 		"response_codec": "none", "response_codec_version": int64(0), "response_body": "",
 	}))
 
-	exec(t, db, `UPDATE idempotency_requests SET expires_at = 1, purge_after = 1`)
+	sqlExec(t, db, `UPDATE idempotency_requests SET expires_at = 1, purge_after = 1`)
 	if done, err := store.Purge(ctx, idem.PurgeRequest{Limit: 10}); err != nil || done.Deleted != 1 {
 		t.Fatalf("Purge: %+v, %v", done, err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -84,7 +83,11 @@ func newQueue(ctx context.Context, js jetstream.JetStream, run string) (*queue, 
 
 func (q *queue) String() string {
 	nc := q.js.Conn()
-	return "nats-server " + nc.ConnectedServerVersion() + " at " + cmp.Or(nc.ConnectedAddr(), "no port")
+	where := "at " + nc.ConnectedAddr()
+	if nc.ConnectedAddr() == "pipe" {
+		where = "in this process"
+	}
+	return "nats-server " + nc.ConnectedServerVersion() + " " + where
 }
 
 // publish sends every order, every second one twice, every tenth a third time
