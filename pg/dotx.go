@@ -99,8 +99,12 @@ var _ idem.TxStore[pgx.Tx] = (*Store)(nil)
 // BeginTx implements [idem.TxStore].
 func (s *Store) BeginTx(ctx context.Context, req idem.BeginRequest) (idem.Transaction[pgx.Tx], error) {
 	t, err := s.begin(ctx, req)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case t.nested && (t.rec.Attempt == 0 || t.rec.Expired || t.rec.State == idem.Processing):
+		t.Rollback(ctx)
+		return nil, idem.Permanent(&idem.InProgressError{RetryAfter: time.Second})
 	}
 	return t, nil
 }
@@ -115,6 +119,8 @@ type transaction struct {
 	key    idem.Key
 	rec    idem.Record
 	locked bool
+	nested bool // this session had locked the key before
+	opened bool
 	tx     guarded
 	inner  pgx.Tx // pgx's own, within tx
 }
@@ -132,11 +138,7 @@ func (s *Store) begin(ctx context.Context, req idem.BeginRequest) (*transaction,
 		return nil, classify(err)
 	}
 	t := &transaction{store: s, conn: conn, release: release, own: s.binding == idem.BoundToTx, key: req.Key}
-	nested, err := t.open(ctx, req.Idle)
-	if err == nil && nested && (t.rec.Attempt == 0 || t.rec.Expired || t.rec.State == idem.Processing) {
-		err = &idem.InProgressError{RetryAfter: time.Second}
-	}
-	if err != nil {
+	if err := t.open(ctx, req.Idle); err != nil {
 		t.Rollback(ctx)
 		if t.own {
 			return nil, idem.Permanent(err)
@@ -149,7 +151,7 @@ func (s *Store) begin(ctx context.Context, req idem.BeginRequest) (*transaction,
 // open begins, locks the key and reads its record, in one round trip. Each
 // statement sees what had been committed when it began: the record is read after
 // the key was locked.
-func (t *transaction) open(ctx context.Context, idle time.Duration) (nested bool, err error) {
+func (t *transaction) open(ctx context.Context, idle time.Duration) (err error) {
 	sql, id := &t.store.sql, digest(t.key)
 	b := &pgx.Batch{}
 	if t.own {
@@ -168,19 +170,20 @@ func (t *transaction) open(ctx context.Context, idle time.Duration) (nested bool
 	t.tx.Tx = t.inner
 	defer func() { err = errors.Join(err, answers.Close()) }()
 	if _, err := answers.Exec(); err != nil {
-		return false, err
+		return err
 	}
-	if err := answers.QueryRow().Scan(&nested); err != nil {
-		return false, err
+	t.opened = true
+	if err := answers.QueryRow().Scan(&t.nested); err != nil {
+		return err
 	}
 	if err := answers.QueryRow().Scan(&t.locked); err != nil {
-		return false, err
+		return err
 	}
 	if t.rec, err = scan(answers.QueryRow()); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return false, err
+		return err
 	}
 	_, err = answers.Exec()
-	return nested, err
+	return err
 }
 
 // milliseconds is d as the server takes it: zero would mean no limit.
@@ -220,6 +223,9 @@ func (t *transaction) leave() {
 // Rollback implements [idem.Transaction] and [idem.Enlisted].
 func (t *transaction) Rollback(ctx context.Context) {
 	t.tx.end()
+	if t.own && !t.opened {
+		return // a savepoint of this name is an outer call's
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err := t.conn.Exec(ctx, rollback[t.own]); err != nil && !(t.own && refused(err)) {

@@ -105,10 +105,6 @@ func TestAPanicOfTheCallersFunctionsDoesNotKeepTheKey(t *testing.T) {
 	}
 }
 
-// heldLocks counts the advisory locks in the database.
-const heldLocks = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
-	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
-
 func TestTheSameKeyIsRefusedWithinItself(t *testing.T) {
 	t.Parallel()
 	ctx := watchdog(t)

@@ -31,6 +31,7 @@ func watchdog(t testing.TB) context.Context {
 func migrated(t testing.TB) *pgxpool.Config {
 	t.Helper()
 	config := pgtest.Config(t)
+	config.ConnConfig.RuntimeParams["application_name"] = config.ConnConfig.RuntimeParams["search_path"] // for heldLocks
 	pool, err := pgxpool.NewWithConfig(t.Context(), config.Copy())
 	if err != nil {
 		t.Fatal(err)
@@ -229,3 +230,7 @@ func sqlState(err error) string {
 	}
 	return ""
 }
+
+// heldLocks counts the advisory locks that connections of the test hold.
+const heldLocks = `SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+	WHERE locktype = 'advisory' AND application_name = current_setting('application_name')`

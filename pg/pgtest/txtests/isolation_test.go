@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/pg"
@@ -26,14 +27,13 @@ func TestManyCallersOfManyKeys(t *testing.T) {
 			if got := query[string](t, pool, "SHOW transaction_isolation"); got != string(level) {
 				t.Fatalf("the default isolation is %s", got)
 			}
-			s := pg.New(pool)
 			var plain, inTx, conflicts atomic.Int64
 			var all sync.WaitGroup
 			work := make(chan idem.Key)
 			for range 16 {
 				all.Go(func() {
 					for key := range work {
-						answer(ctx, t, s, key, &plain, &inTx, &conflicts)
+						answer(ctx, t, pool, key, &plain, &inTx, &conflicts)
 					}
 				})
 			}
@@ -64,17 +64,22 @@ func TestManyCallersOfManyKeys(t *testing.T) {
 }
 
 // answer calls the key, plain or in a transaction, until it has an answer.
-func answer(ctx context.Context, t *testing.T, s *pg.Store, key idem.Key, plain, inTx, conflicts *atomic.Int64) {
-	for isPlain := rand.IntN(2) == 0; ; {
+func answer(ctx context.Context, t *testing.T, pool *pgxpool.Pool, key idem.Key, plain, inTx, conflicts *atomic.Int64) {
+	s := pg.New(pool)
+	for mode := rand.IntN(4); ; {
+		isPlain := mode < 2
 		var res idem.Result[int64]
 		var err error
 		if isPlain {
 			res, err = idem.Do(ctx, s, key, "p", func(ctx context.Context) (int64, idem.Status, error) {
-				tx, err := pg.Begin(ctx, s)
-				if err == nil {
-					err = pay(ctx, tx, key)
+				if mode == 0 {
+					return 1, 201, pay(ctx, pool, key)
 				}
-				return 1, 201, err
+				tx, err := pg.Begin(ctx, s)
+				if err != nil {
+					return 0, 0, err
+				}
+				return 1, 201, pay(ctx, tx, key)
 			})
 		} else {
 			res, err = pg.DoTx(ctx, s, key, "p", ends(key, 201, nil))
