@@ -57,7 +57,8 @@ func (a *attempts) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	return resp, err
 }
 
-// want checks that the attempts were answered so, and all had one key.
+// want checks that the attempts got these answers, in order of answering, and
+// that all had one key.
 func (a *attempts) want(t *testing.T, answers ...codes.Code) {
 	t.Helper()
 	a.mu.Lock()
@@ -136,7 +137,7 @@ func TestB114ConnectionLostWhileRunning(t *testing.T) {
 			}
 			wantEqual(t, r, &testpb.Receipt{Id: "one"})
 			w.service.wantRuns(t, 1)
-			seen.want(t, codes.OK, tc.code, codes.OK)
+			seen.want(t, tc.code, codes.OK, codes.OK)
 		})
 	}
 }

@@ -3,6 +3,7 @@ module github.com/idem-go/idem/idemgrpc
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/idem-go/idem v0.1.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/grpc v1.85.0

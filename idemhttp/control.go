@@ -3,7 +3,6 @@ package idemhttp
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -21,15 +20,32 @@ func (rec *recorder) Flush() { _ = rec.FlushError() }
 // still recorded, up to the limit. It returns [http.ErrNotSupported] if the
 // underlying writer cannot flush.
 func (rec *recorder) FlushError() error {
+	if !canFlush(rec.w) { // then there is no reason to stop buffering
+		return http.ErrNotSupported
+	}
 	if err := rec.begin(0); err != nil {
 		return err
 	}
 	rec.send(false)
 	err := rec.control().Flush()
-	if !rec.overflown && !errors.Is(err, http.ErrNotSupported) {
+	if !rec.overflown {
 		return nil // as in write: a client that is gone does not end the recording
 	}
 	return err
+}
+
+// canFlush reports whether [http.ResponseController] can flush w.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 // Hijack gives the connection to the handler. What it does there is not

@@ -210,7 +210,7 @@ func TestBadInputLeavesNoRecord(t *testing.T) {
 		broken := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			w := httptest.NewRecorder() // the client that broke off reads no answer
 			idemhttp.Middleware(store, userOf)(counted(&runs, created)).ServeHTTP(w, r)
-			answered <- answer{w.Code, w.Header(), w.Body.String()}
+			answered <- written(w)
 		}))
 		defer broken.Close()
 		conn, err := net.Dial("tcp", broken.Listener.Addr().String())

@@ -221,7 +221,7 @@ func TestB103KeysThatForgeLogsAreRefused(t *testing.T) {
 		r.Header.Set("Idempotency-Key", key)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		wantProblem(t, answer{w.Code, w.Header(), w.Body.String()}, 400, idemhttp.CodeInvalidKey)
+		wantProblem(t, written(w), 400, idemhttp.CodeInvalidKey)
 		if strings.Contains(w.Body.String(), "level=error") {
 			t.Errorf("the answer quotes the key: %s", w.Body)
 		}

@@ -15,7 +15,7 @@ func (s *Store) LimitPages(n int64) error {
 	if n < 0 {
 		n = 1 << 30
 	}
-	_, err = c.number(`SELECT * FROM pragma_max_page_count(` + strconv.FormatInt(now+n, 10) + `)`)
+	_, err = c.number(`PRAGMA max_page_count = ` + strconv.FormatInt(now+n, 10))
 	return err
 }
 

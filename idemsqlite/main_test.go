@@ -1,9 +1,12 @@
 package idemsqlite_test
 
 import (
+	"context"
 	"database/sql"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,5 +105,18 @@ func until(t testing.TB, what string, yes func() bool) {
 			t.Fatalf("waited in vain for %s", what)
 		}
 		<-time.After(time.Millisecond)
+	}
+}
+
+func itoa(i int) string { return strconv.Itoa(i) }
+
+// fill makes the file larger than a few pages.
+func fill(t testing.TB, store idem.Store) {
+	t.Helper()
+	for i := range 20 {
+		if _, err := idem.Do(t.Context(), store, numbered("fill"+itoa(i)), "payload",
+			func(context.Context) (string, idem.Status, error) { return strings.Repeat("x", 3000), 200, nil }); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -79,7 +79,6 @@ func dsn(path string, cfg config) string {
 		"mode":          {cfg.mode},
 		"_busy_timeout": {"0"}, // see writer
 		"_synchronous":  {cfg.synchronous},
-		"_auto_vacuum":  {"INCREMENTAL"}, // takes effect when the file is created
 		"_dqs":          {"0"},
 		"_error_rc":     {"1"}, // messages that belong to their error
 	}
@@ -123,15 +122,28 @@ func open(path string, cfg config) (_ *Store, err error) {
 	if cfg.mode == "rwc" {
 		cfg.mode = "rw" // a file that is gone must not come back empty
 	}
-	s := &Store{path: path, file: file, reader: newReaders(dsn(path, cfg), max(4, runtime.GOMAXPROCS(0)))}
+	s := &Store{path: path, file: file}
+	s.reader = newReaders(max(4, runtime.GOMAXPROCS(0)), func() (*conn, error) {
+		if err := s.unreplaced(); err != nil {
+			return nil, err
+		}
+		return connect(dsn(path, cfg))
+	})
 	s.writer = &writer{conn: c, fit: s.unreplaced, turn: make(chan struct{}, 1), closed: make(chan struct{})}
 	return s, nil
 }
 
 // setUp brings the file into the state that the store needs.
 func setUp(ctx context.Context, c *conn) error {
+	pages, err := c.number(`SELECT page_count FROM pragma_page_count`)
+	if err == nil && pages == 0 { // only a new file takes it, and setting it is a write
+		err = persist(ctx, func() error { return c.script(`PRAGMA auto_vacuum = INCREMENTAL`) })
+	}
+	if err != nil {
+		return err
+	}
 	var mode string
-	err := persist(ctx, func() error {
+	err = persist(ctx, func() error {
 		return c.one(func(row row) error {
 			r := reader{row: row}
 			mode, _ = r.text("journal_mode")

@@ -9,13 +9,13 @@ import (
 // readers are the connections that read. Reading locks nothing and waits for
 // nobody, except while another process recovers the log of one that crashed.
 type readers struct {
-	dsn    string
-	free   chan *conn // as many as there may be; nil for one that is not open yet
-	closed chan struct{}
+	connect func() (*conn, error)
+	free    chan *conn // as many as there may be; nil for one that is not open yet
+	closed  chan struct{}
 }
 
-func newReaders(dsn string, n int) *readers {
-	r := &readers{dsn: dsn, free: make(chan *conn, n), closed: make(chan struct{})}
+func newReaders(n int, connect func() (*conn, error)) *readers {
+	r := &readers{connect: connect, free: make(chan *conn, n), closed: make(chan struct{})}
 	for range n {
 		r.free <- nil
 	}
@@ -38,7 +38,7 @@ func (r *readers) do(ctx context.Context, read func(*conn) error) (err error) {
 	defer func() { r.free <- c }()
 	return persist(ctx, func() error {
 		if c == nil {
-			if c, err = connect(r.dsn); err != nil {
+			if c, err = r.connect(); err != nil {
 				return err
 			}
 		}

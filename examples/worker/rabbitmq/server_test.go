@@ -3,7 +3,6 @@
 package rabbitmq
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -44,7 +43,8 @@ func dial(t *testing.T) *amqp.Connection {
 
 // start starts a broker with a directory, a name and ports of its own on
 // loopback. It ends with the test process, even if that is killed: the shell
-// between them then reads the end of its input.
+// between them then reads the end of its input. epmd, Erlang's directory of
+// nodes, is started first: the broker would leave one of its own behind.
 func start(t *testing.T) (url string) {
 	t.Helper()
 	binary := find(t)
@@ -64,9 +64,9 @@ func start(t *testing.T) (url string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	port, epmd := freePort(t), freePort(t)
+	port := freePort(t)
 
-	cmd := exec.Command("sh", "-c", `trap : TERM; "$0" & read -r _; kill -TERM 0; sleep 3; kill -KILL 0`, binary)
+	cmd := exec.Command("sh", "-c", `epmd & "$0" & read -r _; kill -KILL 0`, binary)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append(os.Environ(),
@@ -80,7 +80,7 @@ func start(t *testing.T) (url string) {
 		"RABBITMQ_ENABLED_PLUGINS_FILE="+plugins,
 		"RABBITMQ_CONFIG_FILE="+filepath.Join(dir, "none"),
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +S 1:1",
-		fmt.Sprintf("ERL_EPMD_PORT=%d", epmd),
+		fmt.Sprintf("ERL_EPMD_PORT=%d", freePort(t)),
 		"ERL_EPMD_ADDRESS=127.0.0.1",
 	)
 	stdin, err := cmd.StdinPipe()
@@ -93,8 +93,6 @@ func start(t *testing.T) (url string) {
 	t.Cleanup(func() {
 		stdin.Close()
 		_ = cmd.Wait()
-		stop := exec.CommandContext(context.Background(), "epmd", "-port", fmt.Sprint(epmd), "-kill") // it has left the group
-		_ = stop.Run()
 		if t.Failed() {
 			output, _ := os.ReadFile(log.Name())
 			t.Logf("output of the broker:\n%s", output)

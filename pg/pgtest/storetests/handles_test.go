@@ -14,14 +14,16 @@ import (
 )
 
 // withHandle calls f with each kind of handle that a store may work over. The pool is another one.
-func withHandle(t *testing.T, f func(t *testing.T, db pg.DB, bound idem.Binding, pool *pgxpool.Pool)) {
-	for _, mode := range execModes {
+func withHandle(t *testing.T, modes []pgx.QueryExecMode, f func(t *testing.T, db pg.DB, bound idem.Binding, pool *pgxpool.Pool)) {
+	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			config := migrated(t)
 			pool := connect(t, config, execMode(mode))
 			handle := func(name string, bound idem.Binding, open func(t *testing.T) pg.DB) {
-				t.Run(name, func(t *testing.T) { f(t, open(t), bound, pool) })
+				t.Run(name, func(t *testing.T) {
+					f(t, open(t), bound, pool)
+				})
 			}
 			begin := func(t *testing.T, db pg.DB) pgx.Tx {
 				tx, err := db.Begin(t.Context())
@@ -60,7 +62,7 @@ func withHandle(t *testing.T, f func(t *testing.T, db pg.DB, bound idem.Binding,
 
 func TestEveryHandleDoesEverything(t *testing.T) {
 	t.Parallel()
-	withHandle(t, func(t *testing.T, db pg.DB, bound idem.Binding, _ *pgxpool.Pool) {
+	withHandle(t, execModes, func(t *testing.T, db pg.DB, bound idem.Binding, _ *pgxpool.Pool) {
 		ctx := watchdog(t)
 		store := pg.New(db)
 		if got := store.Bound(); got != bound {
@@ -93,7 +95,7 @@ func TestEveryHandleDoesEverything(t *testing.T) {
 
 func TestRenewalOverEveryHandle(t *testing.T) {
 	t.Parallel()
-	withHandle(t, func(t *testing.T, db pg.DB, bound idem.Binding, pool *pgxpool.Pool) {
+	withHandle(t, modes(pgx.QueryExecModeCacheStatement), func(t *testing.T, db pg.DB, bound idem.Binding, pool *pgxpool.Pool) {
 		key, lease := k("%s", t.Name()), 600*time.Millisecond
 		var renewed bool
 		_, err := idem.Do(watchdog(t), pg.New(db), key, "p", func(ctx context.Context) (int, idem.Status, error) {
@@ -111,7 +113,7 @@ func TestRenewalOverEveryHandle(t *testing.T) {
 
 func TestWaitingOverEveryHandle(t *testing.T) {
 	t.Parallel()
-	withHandle(t, func(t *testing.T, db pg.DB, bound idem.Binding, _ *pgxpool.Pool) {
+	withHandle(t, modes(pgx.QueryExecModeCacheStatement), func(t *testing.T, db pg.DB, bound idem.Binding, _ *pgxpool.Pool) {
 		var n runs
 		_, err := n.do(watchdog(t), pg.New(db), k("%s", t.Name()), "p", idem.WithWait(time.Second))
 		if bound == idem.BoundToTx {

@@ -21,8 +21,8 @@ func randomRunes(n int, low, high rune) string {
 
 func TestB51LongKeys(t *testing.T) {
 	t.Parallel()
-	pool := open(t)
-	store := pg.New(pool)
+	store := pg.New(open(t))
+	checkLength(t, store, idem.Key{User: "u", Scope: "s", Key: randomRunes(1_000_000, '!', '~')}, false)
 	limits := map[string]int{"user": idem.MaxUserLength, "scope": idem.MaxScopeLength, "key": idem.MaxKeyLength}
 	texts := map[string]func(int) string{
 		"random":      func(n int) string { return randomRunes(n, '!', '~') },
@@ -32,7 +32,7 @@ func TestB51LongKeys(t *testing.T) {
 	}
 	for name, text := range texts {
 		for part, limit := range limits {
-			for _, n := range []int{limit, limit + 1, 2_000, 2_700, 8_000, 1_000_000} {
+			for _, n := range []int{limit, limit + 1, 2_000, 2_700, 8_000, 100_000} {
 				key := idem.Key{User: "u", Scope: "s", Key: fmt.Sprintf("%s %s %d", name, part, n)}
 				long := text(n)
 				switch part {

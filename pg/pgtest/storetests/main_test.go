@@ -1,7 +1,10 @@
 package storetests_test
 
 import (
+	"flag"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 )
 
@@ -10,6 +13,11 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(helperVariable); role != "" {
 		helper(role)
 		return
+	}
+	// These tests wait for the server most of the time.
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = parallel.Value.Set("8")
 	}
 	os.Exit(m.Run())
 }
