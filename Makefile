@@ -5,16 +5,22 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 APIDIFF := golang.org/x/exp/cmd/apidiff@latest
 FUZZTIME ?= 30s
 
-.PHONY: test race cases lint fuzz bench tidy cover api
+.PHONY: test race cases test-js test-browser lint fuzz bench tidy cover api
 
 test: ## the tests of every module
 	go test work
 
-race: ## the same under the race detector
-	go test -race work
+race: ## the same under the race detector, and those that need pgbouncer and rabbitmq-server
+	go test -race -tags services work
 
 cases: ## the large literal sizes of the numbered cases
 	IDEM_TEST_LARGE=1 go test -timeout 30m -run 'Test(B[0-9]+|Large)' work
+
+test-js: ## the JavaScript client, under Node
+	node --test client/js
+
+test-browser: ## the example's page, in headless Chromium
+	cd examples/browsertest && GOWORK=off go test .
 
 lint: ## vet and golangci-lint in every module
 	go vet work

@@ -161,16 +161,18 @@ func TestCallerCancels(t *testing.T) {
 // that nothing was done.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
+	const short, long = 300 * time.Millisecond, time.Minute
 	for name, tc := range map[string]struct {
-		handle func(context.Context) error
-		again  codes.Code // what the next call gets
-		runs   int
+		deadline time.Duration
+		handle   func(context.Context) error
+		again    codes.Code // what the next call gets
+		runs     int
 	}{
-		"context error":              {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, codes.Aborted, 1},
-		"wrapped context error":      {func(ctx context.Context) error { <-ctx.Done(); return errors.Join(errDown, ctx.Err()) }, codes.Aborted, 1},
-		"the same as status":         {func(ctx context.Context) error { <-ctx.Done(); return status.FromContextError(ctx.Err()).Err() }, codes.Aborted, 1},
-		"a status of a live context": {func(context.Context) error { return status.Error(codes.DeadlineExceeded, "the bank is slow") }, codes.DeadlineExceeded, 2},
-		"unknown, says the handler": {func(context.Context) error {
+		"context error":              {short, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, codes.Aborted, 1},
+		"wrapped context error":      {short, func(ctx context.Context) error { <-ctx.Done(); return errors.Join(errDown, ctx.Err()) }, codes.Aborted, 1},
+		"the same as status":         {short, func(ctx context.Context) error { <-ctx.Done(); return status.FromContextError(ctx.Err()).Err() }, codes.Aborted, 1},
+		"a status of a live context": {long, func(context.Context) error { return status.Error(codes.DeadlineExceeded, "the bank is slow") }, codes.DeadlineExceeded, 2},
+		"unknown, says the handler": {long, func(context.Context) error {
 			return idem.Unknown(status.Error(codes.Unavailable, "no answer"))
 		}, codes.Aborted, 1},
 	} {
@@ -186,7 +188,7 @@ func TestDeadlines(t *testing.T) {
 				return nil, tc.handle(ctx)
 			}
 			client := w.start(t)
-			ctx, cancel := context.WithTimeout(keyed(t, "k"), 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(keyed(t, "k"), tc.deadline)
 			defer cancel()
 			if _, err := client.Charge(ctx, &testpb.ChargeRequest{}); err == nil {
 				t.Fatal("no error")

@@ -110,7 +110,9 @@ func TestReplayedErrorEqualsTheFirst(t *testing.T) {
 func TestPlainErrorRunsAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	w.service.handle = func(context.Context, *testpb.ChargeRequest) (*testpb.Receipt, error) { return nil, errors.New("broken pipe") }
+	w.service.handle = func(context.Context, *testpb.ChargeRequest) (*testpb.Receipt, error) {
+		return nil, errors.New("broken pipe")
+	}
 	client := w.start(t)
 	for range 2 {
 		_, err := client.Charge(keyed(t, "k"), &testpb.ChargeRequest{})

@@ -216,6 +216,9 @@ func WithDo(opts ...idem.Option) Option {
 // Default: what the user function lets through is replayed.
 func WithAuthorize(f func(*http.Request, *Response) error) Option {
 	return optionFunc(func(c *config) error {
+		if f == nil {
+			return invalidOption("nil authorize function")
+		}
 		c.authorize = f
 		return nil
 	})
@@ -228,6 +231,9 @@ func WithAuthorize(f func(*http.Request, *Response) error) Option {
 // does not take it. Default: answers are recorded as they are.
 func WithPersist(f func(*http.Request, *Response) bool) Option {
 	return optionFunc(func(c *config) error {
+		if f == nil {
+			return invalidOption("nil persist function")
+		}
 		c.persist = f
 		return nil
 	})
@@ -238,6 +244,9 @@ func WithPersist(f func(*http.Request, *Response) bool) Option {
 // recorded answer is written.
 func WithReplay(f func(http.ResponseWriter, *http.Request, *Response) bool) Option {
 	return optionFunc(func(c *config) error {
+		if f == nil {
+			return invalidOption("nil replay function")
+		}
 		c.replay = f
 		return nil
 	})
@@ -259,6 +268,9 @@ func WithReplay(f func(http.ResponseWriter, *http.Request, *Response) bool) Opti
 // Default: [Problem.Write].
 func WithRender(f func(http.ResponseWriter, *http.Request, *Problem)) Option {
 	return optionFunc(func(c *config) error {
+		if f == nil {
+			return invalidOption("nil render function")
+		}
 		c.render = f
 		return nil
 	})
@@ -269,6 +281,9 @@ func WithRender(f func(http.ResponseWriter, *http.Request, *Problem)) Option {
 // for Handler only. Default: none; an error shows no more than its status.
 func WithErrors(byCode map[string]error) Option {
 	return optionFunc(func(c *config) error {
+		if len(byCode) == 0 {
+			return invalidOption("no errors are registered")
+		}
 		c.errors = byCode
 		c.do = append(c.do, idem.WithErrors(byCode))
 		return nil

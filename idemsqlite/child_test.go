@@ -125,6 +125,11 @@ func once(ctx context.Context, store idem.Store, k string, opts ...idem.Option) 
 func serve(store idem.Store) error {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		k, hang := strings.CutPrefix(in.Text(), "hang ")
+		k, patient := strings.CutPrefix(k, "wait ")
+		wait := time.Duration(0)
+		if patient {
+			wait = time.Minute
+		}
 		res, err := idem.Do(context.Background(), store, numbered(k), "payload",
 			func(ctx context.Context) (string, idem.Status, error) {
 				if hang {
@@ -132,7 +137,7 @@ func serve(store idem.Store) error {
 					select {}
 				}
 				return idem.ExecutionID(ctx), 200, nil
-			}, idem.WithLease(time.Hour))
+			}, idem.WithLease(time.Hour), idem.WithWait(wait))
 		switch {
 		case errors.Is(err, idem.ErrInProgress):
 			say("in progress")

@@ -135,10 +135,13 @@ func open(path string, cfg config) (_ *Store, err error) {
 
 // setUp brings the file into the state that the store needs.
 func setUp(ctx context.Context, c *conn) error {
-	pages, err := c.number(`SELECT page_count FROM pragma_page_count`)
-	if err == nil && pages == 0 { // only a new file takes it, and setting it is a write
-		err = persist(ctx, func() error { return c.script(`PRAGMA auto_vacuum = INCREMENTAL`) })
-	}
+	err := persist(ctx, func() error {
+		pages, err := c.number(`PRAGMA page_count`)
+		if err == nil && pages == 0 { // only a new file takes it, and it is a write
+			err = c.script(`PRAGMA auto_vacuum = INCREMENTAL`)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/idemsqlite"
 )
 
@@ -123,7 +125,7 @@ func TestManyMayCreateTheFileAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if _, err := once(t.Context(), s, "k"); err != nil {
+				if _, err := once(t.Context(), s, "k", idem.WithWait(time.Minute)); err != nil {
 					t.Error(err)
 				}
 				if err := s.Close(); err != nil {
@@ -133,7 +135,7 @@ func TestManyMayCreateTheFileAtOnce(t *testing.T) {
 		}
 		results := map[string]bool{}
 		for _, c := range children {
-			results[c.ask(t, "k2")] = true
+			results[c.ask(t, "wait k2")] = true
 			c.end(t)
 		}
 		wg.Wait()

@@ -52,38 +52,45 @@ func (b breach) watch(proxy *pgtest.Proxy, f func()) {
 func TestAKilledCallerLeavesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{kindDoTx, kindBegin} {
-		for _, b := range append(breaches, breach{name: afterCall, point: afterCall}) {
-			t.Run(kind+": "+b.name, func(t *testing.T) {
-				t.Parallel()
-				config := migrated(t)
-				pool := connect(t, config)
-				proxy := pgtest.NewProxy(t, config)
-				key := k("killed")
-				var v *victim
-				if b.request != "" {
-					started := make(chan struct{})
-					b.watch(proxy, func() { <-started; v.kill() })
-					v = startVictim(t, proxy.Config(), kind, key, "")
-					close(started)
-					for said := range v.said {
-						t.Errorf("the child says %s", said)
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			config := migrated(t)
+			pool := connect(t, config)
+			for i, b := range append(breaches, breach{name: afterCall, point: afterCall}) {
+				t.Run(b.name, func(t *testing.T) {
+					key := k("killed %d", i)
+					kill(t, pgtest.NewProxy(t, config), kind, key, b)
+					settledDown(t, pool)
+					n := effects(t, pool, key)
+					wantEffects(t, pool, key, n)
+					if all := b.point == afterCall || b.request == "COMMIT" && !b.lost; n > 1 || all != (n == 1) {
+						t.Errorf("%d effects", n)
 					}
-				} else {
-					v = startVictim(t, proxy.Config(), kind, key, b.point)
-					if said := <-v.said; said != "at "+b.point {
-						t.Fatalf("the child says %s", said)
-					}
-					v.kill()
-				}
-				settledDown(t, pool)
-				n := effects(t, pool, key)
-				wantEffects(t, pool, key, n)
-				if all := b.point == afterCall || b.request == "COMMIT" && !b.lost; n > 1 || all != (n == 1) {
-					t.Errorf("%d effects", n)
-				}
-				comesAgain(t, pool, kind, key, n == 1)
-			})
+					comesAgain(t, pool, kind, key, n == 1)
+				})
+			}
+		})
+	}
+}
+
+// kill has a child make a call, and kills it at the breach.
+func kill(t *testing.T, proxy *pgtest.Proxy, kind string, key idem.Key, b breach) {
+	t.Helper()
+	if b.request == "" {
+		v := startVictim(t, proxy.Config(), kind, key, b.point)
+		if said := <-v.said; said != "at "+b.point {
+			t.Fatalf("the child says %s", said)
 		}
+		v.kill()
+		return
+	}
+	var v *victim
+	started := make(chan struct{})
+	b.watch(proxy, func() { <-started; v.kill() })
+	v = startVictim(t, proxy.Config(), kind, key, "")
+	close(started)
+	for said := range v.said {
+		t.Errorf("the child says %s", said)
 	}
 }
 
@@ -93,12 +100,12 @@ func TestACutConnectionLeavesAllOrNothingAndTheCallerKnows(t *testing.T) {
 		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 			t.Run(kind+", "+mode.String(), func(t *testing.T) {
 				t.Parallel()
-				for _, b := range breaches {
-					config := migrated(t)
-					pool := connect(t, config)
+				config := migrated(t)
+				pool := connect(t, config)
+				for i, b := range breaches {
 					proxy := pgtest.NewProxy(t, config)
 					through := connect(t, proxy.Config(), execMode(mode))
-					key := k("cut")
+					key := k("cut %d", i)
 					if b.request != "" {
 						b.watch(proxy, func() {})
 					}
