@@ -65,7 +65,7 @@ func TestDraft04ExpiryIsPublished(t *testing.T) {
 	if !strings.Contains(page(t), "14 days") {
 		t.Error("docs/http.md does not tell how long keys live")
 	}
-	TestRetentionEnds(t)
+	t.Run("and kept", TestRetentionEnds)
 }
 
 func TestDraft05SpecificationIsPublished(t *testing.T) {
@@ -133,7 +133,7 @@ func TestDraft09RetryGetsTheEarlierResult(t *testing.T) {
 
 func TestDraft10ConcurrentRequestIs409(t *testing.T) {
 	t.Parallel()
-	TestInProgress(t)
+	t.Run("in progress", TestInProgress)
 }
 
 func TestDraft11MissingKeyIs400WhereRequired(t *testing.T) {
@@ -183,7 +183,7 @@ func TestDraft15WhichErrorsAreStoredIsDocumented(t *testing.T) {
 	if !strings.Contains(page(t), "401, 403, 408, 425, 429 and 5xx") {
 		t.Error("docs/http.md does not tell which errors are stored")
 	}
-	TestB87WhatIsKeptGoesByTheStatus(t)
+	t.Run("and so it is", TestB87WhatIsKeptGoesByTheStatus)
 }
 
 func TestDraft16KeyFormatIsPublishedAndCheckedFirst(t *testing.T) {

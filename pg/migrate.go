@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/idem-go/idem"
 )
 
 //go:embed migrations/*.sql
@@ -59,7 +61,14 @@ func Migrate(ctx context.Context, db DB, opts ...Option) error {
 	return nil
 }
 
+// maxTableName leaves room for the longest suffix, _purge_after_idx, in the 63
+// bytes of a name. Longer ones are cut by the server, to the same name perhaps.
+const maxTableName = 47
+
 func migrate(ctx context.Context, db DB, n names, steps []Migration) error {
+	if len(n.table) > maxTableName {
+		return fmt.Errorf("the table's name is longer than %d bytes", maxTableName)
+	}
 	tx, err := db.Begin(ctx)
 	if err != nil {
 		return err
@@ -68,6 +77,12 @@ func migrate(ctx context.Context, db DB, n names, steps []Migration) error {
 	run := func(sql string, args ...any) error {
 		_, err := tx.Exec(ctx, sql, args...)
 		return err
+	}
+	if bindingOf(db) != idem.BoundToTx {
+		// The wait for the lock must not be what the transaction's snapshot is from.
+		if err := run(`SET TRANSACTION ISOLATION LEVEL READ COMMITTED`); err != nil {
+			return err
+		}
 	}
 	// One at a time: CREATE IF NOT EXISTS alone can still fail in a race.
 	if err := run(`SELECT pg_advisory_xact_lock(hashtextextended('idem migrate', 0))`); err != nil {

@@ -28,7 +28,7 @@ type DB interface {
 // An Option is for [New], [Migrate] and [Migrations].
 type Option func(*names)
 
-// WithTable names the table. Default: "idempotency_requests".
+// WithTable names the table, in at most 47 bytes. Default: "idempotency_requests".
 func WithTable(name string) Option { return func(n *names) { n.table = name } }
 
 // WithSchema names the schema of the table. Default: none, the search_path decides.

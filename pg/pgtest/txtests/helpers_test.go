@@ -56,14 +56,25 @@ func connect(t testing.TB, config *pgxpool.Config, change ...func(*pgxpool.Confi
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if n := pool.Stat().AcquiredConns(); n > 0 {
-			t.Errorf("%d connections are not given back", n)
-			pool.Reset() // those that are held are closed once they come back
-			return
+		if wantReleased(t, pool) {
+			pool.Close() // it would wait for them
 		}
-		pool.Close()
 	})
 	return pool
+}
+
+// wantReleased checks that no connection of the pool is held. A broken one is given back in the background.
+func wantReleased(t testing.TB, pool *pgxpool.Pool) bool {
+	t.Helper()
+	for limit := time.After(5 * time.Second); pool.Stat().AcquiredConns() > 0; {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-limit:
+			t.Errorf("%d connections are not given back", pool.Stat().AcquiredConns())
+			return false
+		}
+	}
+	return true
 }
 
 // open returns a pool on a schema of the test's own, see migrated.

@@ -122,9 +122,7 @@ func TestACutConnectionLeavesAllOrNothingAndTheCallerKnows(t *testing.T) {
 					if kind == kindDoTx && errors.Is(err, idem.ErrOutcomeUnknown) {
 						t.Errorf("%s: the outcome could be known: %v", b.name, err)
 					}
-					if got := through.Stat().AcquiredConns(); got != 0 {
-						t.Errorf("%s: %d connections are held", b.name, got)
-					}
+					wantReleased(t, through)
 					comesAgain(t, pool, kind, key, n == 1)
 				}
 			})

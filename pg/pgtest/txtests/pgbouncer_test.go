@@ -1,4 +1,4 @@
-//go:build unix
+//go:build services && unix
 
 package txtests_test
 
@@ -28,6 +28,8 @@ import (
 
 // PgBouncer in transaction mode, so set up that each transaction gets another server connection than the one before.
 // Which exec modes work there is known for each version, and exactly those must.
+//
+// It needs PgBouncer, so it is not part of a plain go test: go test -tags services ./...
 func TestPgBouncerInTransactionMode(t *testing.T) {
 	t.Parallel()
 	path, version := findPgBouncer(t)

@@ -1,0 +1,53 @@
+// Package idemredis is an [idem.Store] in Redis or Valkey: one server, Sentinel
+// or Cluster.
+//
+//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+//	store := idemredis.New(client)
+//	if err := store.Check(ctx); err != nil {
+//		log.Print(err) // the server may forget what it is to remember
+//	}
+//
+// [New] starts nothing and asks the server nothing; call [Store.Check] when your
+// program starts. A first run takes two round trips, a replay one.
+//
+// # Guarantees
+//
+// A record is one key, and each operation one Lua script: of any number of
+// callers one gets the claim. Completing, releasing and renewing need the token
+// of the claim. The server's TIME is the only clock.
+//
+// # What Redis may lose
+//
+// Redis acknowledges before its replicas and, by default, its disk have what it
+// acknowledges. A failover or a crash can lose the last writes: then a key is
+// absent, or in progress although it was completed, and its work is done again.
+// So can eviction. An owner whose claim was lost gets [idem.ErrLeaseLost] when
+// it completes; its record is not made again. See docs/redis.md for settings,
+// and for when to use package pg instead.
+//
+// # Records
+//
+// The key is the prefix and, in braces, the SHA-256 of the identity: no text of
+// a user decides on the slot of a cluster. It is a hash with the fields
+//
+//	state           processing, succeeded or failed
+//	hash            of the payload, and hash_version
+//	token           of the claim; absent once released
+//	execution       the execution id
+//	attempt         the number of claims
+//	reclaimed       0 or 1
+//	lease_end       of a claim
+//	completed       when the outcome was recorded
+//	expires         when the record counts as absent
+//	status          of the answer, as are codec, codec_version and body;
+//	                all absent where there is nothing of the kind
+//	error_code      and error_message; absent without an error
+//
+// Instants are microseconds since 1970. A record with fields that are not these
+// is [idem.ErrCorruptRecord]: nothing runs.
+//
+// Every key has a time to live: a claim's is lease and retention, an outcome's
+// its retention, each rounded up to a millisecond, at most 200 years. Duplicates
+// do not prolong it. If somebody takes it away, the next claim gives it back; a
+// record that is past its end counts as absent even if Redis still has it.
+package idemredis
