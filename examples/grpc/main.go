@@ -13,6 +13,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 
 	"google.golang.org/grpc"
@@ -28,13 +29,13 @@ func main() {
 	orders := flag.Int("orders", 8, "how many to pay")
 	unprotected := flag.Bool("unprotected", false, "leave idem out")
 	flag.Parse()
-	if err := run(context.Background(), *seed, *orders, *unprotected); err != nil {
+	if err := run(context.Background(), os.Stdout, *seed, *orders, *unprotected); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, seed uint64, orders int, unprotected bool) error {
+func run(ctx context.Context, w io.Writer, seed uint64, orders int, unprotected bool) error {
 	network, err := badNetwork(seed)
 	if err != nil {
 		return err
@@ -56,7 +57,8 @@ func run(ctx context.Context, seed uint64, orders int, unprotected bool) error {
 	for i := range orders {
 		answers = append(answers, pay(ctx, client, order(i)))
 	}
-	return report(os.Stdout, network.attempts, answers, bank.charges)
+	server.GracefulStop() // handlers of lost connections, too
+	return report(w, network.attempts, answers, bank.charges)
 }
 
 // newServer is all there is to do on the server's side. The network's

@@ -161,7 +161,7 @@ func TestOtelhttp(t *testing.T) {
 
 func TestTimeoutHandlerDoesNotLoseTheAnswer(t *testing.T) {
 	t.Parallel()
-	goOn, done := make(chan bool), make(chan bool)
+	goOn, done := make(chan bool), make(chan bool, 1)
 	h := idemhttp.Middleware(memstore.New(), alice)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-goOn
 		io.WriteString(w, "late")

@@ -23,7 +23,7 @@ func TestContainer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		begin := time.Now()
-		_, err := startContainer(ctx, "registry.invalid/postgres:none")
+		_, err := startContainer(ctx, "registry.invalid/postgres:none", nil)
 		if want := "the image registry.invalid/postgres:none (IDEM_TEST_POSTGRES_IMAGE) did not run in Docker: "; err == nil ||
 			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error %v, want %s…", err, want)

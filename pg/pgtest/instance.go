@@ -3,6 +3,7 @@ package pgtest
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/rand"
 	_ "embed"
 	"errors"
@@ -12,10 +13,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 //go:embed supervisor.sh
@@ -23,7 +26,70 @@ var supervisor string
 
 // An Instance is a Postgres server that belongs to one test. Its methods are safe for concurrent use.
 type Instance struct {
-	t        testing.TB // nil for the server of the process
+	t      testing.TB
+	server server
+}
+
+// A server is one that this process has started: local or in a container.
+type server interface {
+	url() string
+	kill() error
+	restart() error
+}
+
+// Start starts a server for this test alone, with its own data, and removes both when the test ends. Each of settings is
+// a line of its configuration, such as "fsync=on", over the defaults: fsync=off, max_connections=200.
+//
+// It needs server binaries on this machine or Docker, as the second and third way to find a server do; without them the
+// test fails.
+func Start(t testing.TB, settings ...string) *Instance {
+	t.Helper()
+	s := &Instance{t: t}
+	if bin := binaries(); bin != "" {
+		local, err := startLocal(bin, randomPort, settings)
+		if err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+		t.Cleanup(local.close)
+		s.server = local
+		return s
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the image may have to be pulled
+	defer cancel()
+	container, err := startContainer(ctx, image(), settings)
+	if err != nil {
+		t.Fatalf("pgtest: a server that the test may kill needs server binaries, but there are %s; and %v", noBinaries, err)
+	}
+	t.Cleanup(container.close)
+	s.server = container
+	return s
+}
+
+// URL returns the server's address, for a superuser. It stays the same over a Restart.
+func (s *Instance) URL() string { return s.server.url() }
+
+// Kill stops the server as a crash would: connections are cut, transactions in flight are lost, and the next start
+// recovers from the write-ahead log. It returns when the server is gone.
+func (s *Instance) Kill() {
+	s.t.Helper()
+	if err := s.server.kill(); err != nil {
+		s.t.Errorf("pgtest: %v", err)
+	}
+}
+
+// Restart starts the server after a Kill, on the same port. It returns when the server accepts connections.
+func (s *Instance) Restart() {
+	s.t.Helper()
+	if err := s.server.restart(); err != nil {
+		s.t.Errorf("pgtest: %v", err)
+	}
+}
+
+// defaults are the settings of every server that is started here.
+var defaults = []string{"max_connections=200", "fsync=off"}
+
+// A localServer runs from binaries on this machine.
+type localServer struct {
 	dir      string
 	port     int
 	password string
@@ -34,53 +100,19 @@ type Instance struct {
 	answers *bufio.Reader
 }
 
-// Start starts a server for this test alone, with its own data directory, and removes both when the test ends. Each of
-// settings is a line of its configuration, such as "fsync=on", over the defaults: fsync=off, max_connections=200.
-//
-// It needs server binaries on this machine, as the second way to find a server does; without them the test fails.
-func Start(t testing.TB, settings ...string) *Instance {
-	t.Helper()
-	bin := binaries()
-	if bin == "" {
-		t.Fatalf("pgtest: a server that the test may kill needs server binaries, but there are %s", noBinaries)
-	}
-	s, err := newInstance(bin, randomPort, settings)
-	if err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
-	s.t = t
-	t.Cleanup(s.close)
-	return s
-}
-
-// URL returns the server's address, for a superuser. It stays the same over a Restart.
-func (s *Instance) URL() string {
+func (s *localServer) url() string {
 	return fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", s.password, s.port)
 }
 
-// Kill stops the server as a crash would: connections are cut, transactions in flight are lost, and the next start
-// recovers from the write-ahead log. It returns when the server is gone.
-func (s *Instance) Kill() {
-	s.t.Helper()
-	if err := s.command("stop"); err != nil {
-		s.t.Errorf("pgtest: %v", err)
-	}
-}
+func (s *localServer) kill() error    { return s.command("stop") }
+func (s *localServer) restart() error { return s.command(fmt.Sprintf("start %d", s.port)) }
 
-// Restart starts the server after a Kill, on the same port. It returns when the server accepts connections.
-func (s *Instance) Restart() {
-	s.t.Helper()
-	if err := s.command(fmt.Sprintf("start %d", s.port)); err != nil {
-		s.t.Errorf("pgtest: %v", err)
-	}
-}
-
-func newInstance(bin string, pickPort func() int, settings []string) (_ *Instance, err error) {
+func startLocal(bin string, pickPort func() int, settings []string) (_ *localServer, err error) {
 	dir, attr, err := makeDir()
 	if err != nil {
 		return nil, err
 	}
-	s := &Instance{dir: dir, password: rand.Text(), process: exec.Command("sh", "supervisor.sh", bin, dir)}
+	s := &localServer{dir: dir, password: rand.Text(), process: exec.Command("sh", "supervisor.sh", bin, dir)}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -114,16 +146,14 @@ func newInstance(bin string, pickPort func() int, settings []string) (_ *Instanc
 	return s, nil
 }
 
-func (s *Instance) start(pickPort func() int, settings []string) error {
+func (s *localServer) start(pickPort func() int, settings []string) error {
 	if err := s.command("init"); err != nil {
 		return err
 	}
-	settings = append([]string{
+	settings = slices.Concat([]string{
 		"listen_addresses='127.0.0.1'",
 		"unix_socket_directories='" + s.dir + "'",
-		"max_connections=200",
-		"fsync=off",
-	}, settings...)
+	}, defaults, settings)
 	file, err := os.OpenFile(filepath.Join(s.dir, "data", "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -144,7 +174,7 @@ func (s *Instance) start(pickPort func() int, settings []string) error {
 }
 
 // command has the supervisor run a command. Its error holds what the command and the server logged meanwhile.
-func (s *Instance) command(command string) error {
+func (s *localServer) command(command string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	log := filepath.Join(s.dir, "log")
@@ -164,7 +194,7 @@ func (s *Instance) command(command string) error {
 }
 
 // close returns when the server is stopped and its directory removed.
-func (s *Instance) close() {
+func (s *localServer) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stdin != nil {

@@ -118,9 +118,9 @@ var (
 	shared    = sync.OnceValues(find)
 	logShared sync.Once
 
-	// sharedInstance keeps the started server reachable: collected as garbage, its pipe would be closed, and the server
+	// sharedServer keeps the started server reachable: collected as garbage, its pipe would be closed, and the server
 	// with it.
-	sharedInstance *Instance
+	sharedServer *localServer
 )
 
 func find() (Source, error) {
@@ -131,18 +131,18 @@ func find() (Source, error) {
 	if bin == "" {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the image may have to be pulled
 		defer cancel()
-		server, err := startContainer(ctx, image())
+		server, err := startContainer(ctx, image(), nil)
 		if err != nil {
 			return Source{}, fmt.Errorf("no Postgres found: %s is not set, there are %s, and %w", urlVariable, noBinaries, err)
 		}
-		return server, nil
+		return describe(server.url(), "Docker image "+image())
 	}
-	instance, err := newInstance(bin, randomPort, nil)
+	server, err := startLocal(bin, randomPort, nil)
 	if err != nil {
 		return Source{}, err
 	}
-	sharedInstance = instance
-	return describe(instance.URL(), "server binaries in "+bin)
+	sharedServer = server
+	return describe(server.url(), "server binaries in "+bin)
 }
 
 // describe connects to the server for its version.

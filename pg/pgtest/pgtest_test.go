@@ -24,7 +24,11 @@ func TestMain(m *testing.M) {
 	case "server":
 		hold(shared())
 	case "container":
-		hold(startContainer(context.Background(), image()))
+		server, err := startContainer(context.Background(), image(), nil)
+		if err != nil {
+			hold(Source{}, err)
+		}
+		hold(Source{URL: server.url()}, nil)
 	}
 }
 
@@ -32,7 +36,7 @@ func TestMain(m *testing.M) {
 func hold(server Source, err error) {
 	if err != nil {
 		fmt.Println("error:", err)
-		return
+		os.Exit(1)
 	}
 	fmt.Println(server.URL)
 	os.Stdin.Read(make([]byte, 1))

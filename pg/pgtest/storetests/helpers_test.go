@@ -158,12 +158,12 @@ func (r *runs) want(t testing.TB, n int64) {
 	}
 }
 
-// crash makes a claim whose owner never settles it.
+// crash makes a claim whose owner never settles it, with a lease of an hour.
 func crash(t testing.TB, s idem.Store, key idem.Key, payload any, opts ...idem.Option) {
 	t.Helper()
 	_, err := idem.Do(watchdog(t), s, key, payload, func(context.Context) (int64, idem.Status, error) {
 		return 0, 0, idem.Unknown(nil)
-	}, opts...)
+	}, append([]idem.Option{idem.WithLease(time.Hour)}, opts...)...)
 	wantErr(t, err, idem.ErrOutcomeUnknown)
 }
 

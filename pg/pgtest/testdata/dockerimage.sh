@@ -37,6 +37,7 @@ set -eu
 : "${POSTGRES_PASSWORD:?}" "${POSTGRES_USER:=postgres}" "${POSTGRES_DB:=$POSTGRES_USER}"
 export PGDATA=/var/lib/postgresql/data
 
+[ ! -e "$PGDATA/PG_VERSION" ] || exec "$@"
 echo "$POSTGRES_PASSWORD" >/tmp/password
 initdb -U "$POSTGRES_USER" --pwfile=/tmp/password --auth-local=trust --auth-host=scram-sha-256 -E UTF8 --locale=C --no-sync
 echo 'host all all all scram-sha-256' >>"$PGDATA/pg_hba.conf"
