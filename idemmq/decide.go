@@ -39,7 +39,7 @@ func (h *handling) refine(dec Decision, err error, attempt int) Decision {
 	case errors.Is(err, idem.ErrInProgress) && h.tx: // the time told is a hint
 		return h.nak(max(dec.Delay, h.cfg.backoff(h.tries(attempt))))
 	case errors.Is(err, idem.ErrInProgress):
-		return h.nak(dec.Delay + grace)
+		return h.nak(0)
 	case errors.Is(err, idem.ErrInvalidOption): // for as long as it takes to mend the program
 		return h.nak(h.cfg.max)
 	case errors.Is(err, idem.ErrUnavailable): // whose cause may be a context's end, too

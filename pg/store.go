@@ -344,7 +344,9 @@ func passing(state string) bool {
 	switch state {
 	case "08P01": // protocol violation
 		return false
-	case "55P03", "25006": // lock not available; read-only, as after a failover
+	case "55P03", // lock not available
+		"25006",          // read-only, as after a failover
+		"26000", "0A000": // a prepared statement is gone or out of date; pgx has forgotten it by now
 		return true
 	}
 	switch state[:min(2, len(state))] {

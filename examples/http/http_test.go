@@ -210,6 +210,28 @@ func TestReplaySurvivesKill(t *testing.T) {
 	}
 }
 
+func TestTwoHundredAtOnceMakeOnePayment(t *testing.T) {
+	t.Parallel()
+	s := start(t, "-dsn", database(t))
+	replies := make(chan reply)
+	for range 200 {
+		go func() { replies <- s.post(t, "/payments", "alice", "one", euros) }()
+	}
+	bodies := map[string]int{} // of the 201s
+	for range 200 {
+		switch got := <-replies; got.status {
+		case 201:
+			bodies[got.body]++
+		case 409:
+		default:
+			t.Errorf("answered with %d: %s", got.status, got.body)
+		}
+	}
+	if len(bodies) != 1 || len(s.payments(t)) != 1 {
+		t.Errorf("bodies of the 201s: %v; payments: %v", bodies, s.payments(t))
+	}
+}
+
 func TestSIGTERMAnswersWhatIsAtWork(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -96,14 +96,17 @@ func TestEveryHandleDoesEverything(t *testing.T) {
 func TestRenewalOverEveryHandle(t *testing.T) {
 	t.Parallel()
 	withHandle(t, execModes[:1], func(t *testing.T, db pg.DB, bound idem.Binding, pool *pgxpool.Pool) {
-		key, lease := k("%s", t.Name()), 600*time.Millisecond
+		key, lease := k("%s", t.Name()), 1500*time.Millisecond
+		if bound == idem.BoundToNothing {
+			lease = 6 * time.Second // a renewal that comes late must not come too late
+		}
 		var renewed bool
 		_, err := idem.Do(watchdog(t), pg.New(db), key, "p", func(ctx context.Context) (int, idem.Status, error) {
 			const isRenewed = "updated_at > inserted_at FROM " + table + " WHERE idempotency_key = $1"
 			if bound == idem.BoundToNothing {
 				eventually(t, db, isRenewed, key.Key)
 			} else { // until long past the time of the first renewal
-				mustExec(t, pool, "SELECT pg_sleep(0.4)")
+				mustExec(t, pool, "SELECT pg_sleep(0.7)")
 			}
 			renewed = query[bool](t, db, "SELECT "+isRenewed, key.Key)
 			return 1, 200, nil

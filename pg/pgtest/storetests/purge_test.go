@@ -104,16 +104,16 @@ func TestPurgePlannedOnAnEmptyTable(t *testing.T) {
 	store := pg.New(pool)
 	ctx := watchdog(t)
 	for range 10 {
-		_, err := store.Purge(ctx, idem.PurgeRequest{Limit: 500})
+		_, err := store.Purge(ctx, idem.PurgeRequest{Limit: 50})
 		wantErr(t, err, nil)
 	}
 	fill(t, pool, "k", 20_000, 50)
 	before := seqRead(t, pool)
-	if res, err := store.Purge(ctx, idem.PurgeRequest{Limit: 500}); err != nil || res.Deleted != 500 {
+	if res, err := store.Purge(ctx, idem.PurgeRequest{Limit: 50}); err != nil || res.Deleted != 50 {
 		t.Errorf("%+v, %v", res, err)
 	}
 	if read := seqRead(t, pool) - before; read > 2000 {
-		t.Errorf("a batch of 500 read %d rows from end to end", read)
+		t.Errorf("a batch of 50 read %d rows from end to end", read)
 	}
 }
 

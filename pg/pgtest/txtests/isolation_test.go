@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,10 +16,16 @@ import (
 	"github.com/idem-go/idem/pg"
 )
 
+// large reports whether the cases run at their literal sizes, as make cases does.
+var large = os.Getenv("IDEM_TEST_LARGE") != ""
+
 // Many callers of many keys, plain and in transactions mixed, whatever the default isolation of the role.
 func TestManyCallersOfManyKeys(t *testing.T) {
 	t.Parallel()
-	const keys, callers = 300, 8
+	keys, callers := 100, 8
+	if large {
+		keys = 300
+	}
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
 			// Not in parallel: each already uses all there is.
