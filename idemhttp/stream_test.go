@@ -217,6 +217,7 @@ func TestB81MemoryIsBounded(t *testing.T) {
 	if n, err := io.Copy(io.Discard, resp.Body); n != size || err != nil {
 		t.Errorf("%d bytes came, %v", n, err)
 	}
+	t.Logf("%d MB took %d KB", size>>20, (int64(peak)-int64(before.HeapInuse))>>10)
 	if grown := int64(peak) - int64(before.HeapInuse); grown > 16<<20 {
 		t.Errorf("an answer of %d MB took %d MB of memory", size>>20, grown>>20)
 	}

@@ -22,11 +22,11 @@ func (h *handling) decide(ctx context.Context, res idem.Result[none], err error)
 			return h.nak(h.cfg.backoff(h.tries(res.Attempt)))
 		}
 		return h.later(ctx, res.Attempt)
-	case recorded, errors.Is(err, idem.ErrNotRecorded):
+	case recorded:
 		return Decision{Action: Ack}
 	case err == nil, errors.Is(err, idem.ErrLeaseLost), errors.Is(err, idem.ErrOutcomeUnknown):
 		return h.later(ctx, res.Attempt) // the record will tell
-	default: // nothing is left of a transaction
+	default: // not recorded, or nothing is left of a transaction
 		return h.refine(Decide(res.Status, err), err, res.Attempt)
 	}
 }
@@ -39,7 +39,7 @@ func (h *handling) refine(dec Decision, err error, attempt int) Decision {
 	case errors.Is(err, idem.ErrInProgress) && h.tx: // the time told is a hint
 		return h.nak(max(dec.Delay, h.cfg.backoff(h.tries(attempt))))
 	case errors.Is(err, idem.ErrInProgress):
-		return h.nak(0)
+		return h.nak(dec.Delay + grace)
 	case errors.Is(err, idem.ErrInvalidOption): // for as long as it takes to mend the program
 		return h.nak(h.cfg.max)
 	case errors.Is(err, idem.ErrUnavailable): // whose cause may be a context's end, too

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/idem-go/idem"
@@ -171,4 +172,31 @@ func TestObserversPassThrough(t *testing.T) {
 	if fmt.Sprint(kinds) != "[executed replayed]" {
 		t.Errorf("observed %v", kinds)
 	}
+}
+
+// The retention that refuses old messages is the one that outcomes are kept for.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, runs := memstore.New(), 0
+		opts := idemmq.Options(idemmq.WithRetention(time.Hour), idemmq.WithIdem(idem.WithRetention(time.Minute)))
+		for _, tt := range []struct {
+			after time.Duration
+			runs  int
+		}{{0, 1}, {59 * time.Minute, 1}, {time.Minute, 2}} {
+			<-time.After(tt.after)
+			_, err := idemmq.Handle(t.Context(), store, "billing", message("order-1"), func(context.Context) error {
+				runs++
+				return nil
+			}, opts)
+			if err != nil || runs != tt.runs {
+				t.Errorf("%v later: %d runs, want %d (error %v)", tt.after, runs, tt.runs, err)
+			}
+		}
+		d := message("order-1")
+		d.msg.Published = time.Now().Add(-61 * time.Minute)
+		if _, err := idemmq.Handle(t.Context(), store, "billing", d, func(context.Context) error { return nil }, opts); !errors.Is(err, idemmq.ErrTooOld) {
+			t.Errorf("error %v, want ErrTooOld", err)
+		}
+	})
 }

@@ -45,7 +45,7 @@ func (e *SettingError) Unwrap() error { return e.Risk }
 // joined; or the error that kept it from asking. The store works all the same:
 // whether that is a warning is for the caller to say. It needs the right to INFO.
 func (s *Store) Check(ctx context.Context) error {
-	if err := errors.Join(s.err, ctx.Err()); err != nil {
+	if err := s.refuse(ctx); err != nil {
 		return err
 	}
 	cluster, ok := s.client.(*redis.ClusterClient)

@@ -3,7 +3,7 @@ package idemredis
 import (
 	"context"
 	_ "embed"
-	"errors"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,7 +42,7 @@ var (
 // a goroutine of its own, which is left behind if ctx ends first; it ends with
 // the client's ReadTimeout.
 func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, args ...any) (any, error) {
-	if err := errors.Join(s.err, ctx.Err()); err != nil {
+	if err := s.refuse(ctx); err != nil {
 		return nil, err
 	}
 	type answer struct {
@@ -58,6 +58,14 @@ func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, arg
 	case a := <-answers:
 		return a.reply, classify(a.err)
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("idemredis: no answer from the server: %w", ctx.Err())
 	}
+}
+
+// refuse returns why a method does not even ask the server.
+func (s *Store) refuse(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	return ctx.Err()
 }

@@ -143,7 +143,7 @@ func (s *Store) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, er
 // Purge implements [idem.Store]. It has nothing to do and asks the server
 // nothing: Redis deletes what has expired.
 func (s *Store) Purge(ctx context.Context, _ idem.PurgeRequest) (idem.PurgeResult, error) {
-	return idem.PurgeResult{}, errors.Join(s.err, ctx.Err())
+	return idem.PurgeResult{}, s.refuse(ctx)
 }
 
 // microseconds rounds up: a duration that is not zero must not become zero.

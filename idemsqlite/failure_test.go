@@ -81,7 +81,7 @@ func TestB62AStoreThatIsDown(t *testing.T) {
 			}
 			c.mends(t, store, path)
 			for _, k := range []string{"k", "k2"} {
-				if runs, _, err := do(t, store, k, func() {}, idem.WithWait(10*time.Second)); runs != 1 || err != nil {
+				if runs, _, err := do(t, store, k, func() {}, idem.WithWait(time.Minute)); runs != 1 || err != nil {
 					t.Errorf("afterwards: %d runs of %s, %v", runs, k, err)
 				}
 			}
@@ -96,7 +96,7 @@ func TestB62ADiskThatIsFull(t *testing.T) {
 	store := open(t, path)
 	large := strings.Repeat("x", 100_000)
 	call := func(k string, opts ...idem.Option) (runs int, err error) {
-		opts = append(opts, idem.WithStoreTimeout(150*time.Millisecond), idem.WithLease(500*time.Millisecond))
+		opts = append(opts, idem.WithStoreTimeout(2*time.Second), idem.WithLease(3*time.Second))
 		_, err = idem.Do(t.Context(), store, numbered(k), "payload", func(context.Context) (string, idem.Status, error) {
 			runs++
 			return large, 200, nil
@@ -119,7 +119,7 @@ func TestB62ADiskThatIsFull(t *testing.T) {
 		t.Errorf("before the claim: %d runs, %v", runs, err)
 	}
 	limit(t, store, -1)
-	if runs, err := call("k", idem.WithWait(10*time.Second)); runs != 1 || err != nil {
+	if runs, err := call("k", idem.WithWait(time.Minute)); runs != 1 || err != nil {
 		t.Errorf("afterwards: %d runs, %v", runs, err)
 	}
 	intact(t, plain(t, path))

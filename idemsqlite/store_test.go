@@ -22,7 +22,7 @@ func TestStore(t *testing.T) {
 		t.Parallel()
 		path := file(t)
 		s := &spread{}
-		for range 3 {
+		for range 2 {
 			s.stores = append(s.stores, open(t, path, idemsqlite.WithNormalSync()))
 		}
 		storetest.Run(t, func(testing.TB) idem.Store { return s })

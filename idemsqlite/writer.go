@@ -119,7 +119,7 @@ func (w *writer) take() (batch []*change) {
 // it. They are random, so that no process always comes too late.
 const (
 	firstPause = 100 * time.Microsecond
-	maxPause   = 5 * time.Millisecond
+	maxPause   = 2 * time.Millisecond
 )
 
 // lock begins a transaction that may write: it waits for other processes until

@@ -12,12 +12,12 @@ import (
 func txRaceChecks[Tx any]() []txCheck[Tx] {
 	return []txCheck[Tx]{
 		{"Of many callers of DoTx exactly one must run and commit", func(p *txProbe[Tx]) {
-			for range rounds / 4 {
+			for range rounds / 8 {
 				p.oneCommits(p.key(), 0)
 			}
 		}},
 		{"Of many callers of Do and DoTx exactly one must run and commit", func(p *txProbe[Tx]) {
-			for range rounds / 4 {
+			for range rounds / 8 {
 				p.oneCommits(p.key(), 2)
 			}
 		}},
@@ -45,7 +45,7 @@ func txRaceChecks[Tx any]() []txCheck[Tx] {
 			}
 		}},
 		{"B35 of two callers of DoTx with different payloads exactly one must run and commit", func(p *txProbe[Tx]) {
-			for range rounds {
+			for range rounds / 2 {
 				key := p.key()
 				var errs [2]error
 				p.together(2, func(i int) {

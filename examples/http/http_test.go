@@ -129,7 +129,7 @@ func (s *service) payments(t *testing.T) []Payment {
 	return payments
 }
 
-var curlLine = regexp.MustCompile(`^  (?:sleep 1; )?curl -i http://[^/]+(/payments\S*)(?: -H 'X-User: (\w+)')? -H 'Idempotency-Key(?:: (\w+)|;)' --json '(.*)'(?:  # (\d+)| &)$`)
+var curlLine = regexp.MustCompile(`^  (?:sleep 1; )?curl -i '?http://[^/]+(/payments[^ ']*)'?(?: -H 'X-User: (\w+)')? -H 'Idempotency-Key(?:: (\w+)|;)' --json '(.*)'(?:  # (\d+)| &)$`)
 
 func TestEveryCurlLineIsAnsweredAsItSays(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func (d Delivery) Extend(context.Context) error { return errors.ErrUnsupported }
 
 func (d Delivery) Nak(ctx context.Context, delay time.Duration) error {
 	if delay <= 0 {
-		return d.Delivery.Nack(false, true)
+		return d.Nack(false, true)
 	}
 	wait := time.Second
 	for wait < delay {

@@ -48,13 +48,7 @@ func dial(t *testing.T) *amqp.Connection {
 func start(t *testing.T) (url string) {
 	t.Helper()
 	binary := find(t)
-	// Short: sockets are made in it. It is removed by hand, since the broker may
-	// still be writing when the test's own cleanup looks.
-	dir, err := os.MkdirTemp("", "rabbit")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := t.TempDir()
 	plugins := filepath.Join(dir, "enabled_plugins")
 	if err := os.WriteFile(plugins, []byte("[].\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/pg"
@@ -28,6 +30,16 @@ func (rawBytes) Decode(data []byte, _ int, v any, _ []byte) error {
 	return nil
 }
 
+// poolOfEachMode returns pools of one connection, for each exec mode, on one schema.
+func poolOfEachMode(t *testing.T) map[pgx.QueryExecMode]*pgxpool.Pool {
+	t.Helper()
+	config, pools := migrated(t), map[pgx.QueryExecMode]*pgxpool.Pool{}
+	for _, mode := range execModes {
+		pools[mode] = connect(t, config, maxConns(1), execMode(mode))
+	}
+	return pools
+}
+
 func everyByte() []byte {
 	all := make([]byte, 256)
 	for i := range all {
@@ -39,9 +51,8 @@ func everyByte() []byte {
 func TestB47NULInResultAndPayload(t *testing.T) {
 	t.Parallel()
 	type T struct{ S string }
-	config := migrated(t)
-	for _, mode := range execModes {
-		store := pg.New(connect(t, config, maxConns(1), execMode(mode)))
+	for mode, pool := range poolOfEachMode(t) {
+		store := pg.New(pool)
 		n := 0
 		for i := range 2 {
 			res, err := idem.Do(watchdog(t), store, k("b47 %v", mode), T{"a\x00b"}, func(context.Context) (T, idem.Status, error) {
@@ -66,6 +77,7 @@ func (e publicError) PublicMessage() string { return string(e) }
 // What an error offers to be kept must not make its record fail: the effect has happened by then.
 func TestB47FailureOfAnyText(t *testing.T) {
 	t.Parallel()
+	pools := poolOfEachMode(t)
 	for name, message := range map[string]string{
 		"NUL":           "a\x00b",
 		"invalid UTF-8": "a\xffb",
@@ -76,9 +88,8 @@ func TestB47FailureOfAnyText(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config := migrated(t)
 			for _, mode := range execModes {
-				store, key := pg.New(connect(t, config, maxConns(1), execMode(mode))), k("b47 %v", mode)
+				store, key := pg.New(pools[mode]), k("%s %v", name, mode)
 				n := 0
 				refused := func(context.Context) (int, idem.Status, error) { n++; return 1, 422, publicError(message) }
 				_, err := idem.Do(watchdog(t), store, key, "p", refused, idem.WithLease(time.Second))
@@ -98,6 +109,7 @@ func TestB47FailureOfAnyText(t *testing.T) {
 
 func TestB49ReplayIsByteForByte(t *testing.T) {
 	t.Parallel()
+	pools := poolOfEachMode(t)
 	for name, body := range map[string][]byte{
 		"JSON as it was written": []byte("{\"b\":1,\"a\":2,  \"a\":3}\n"),
 		"every byte":             everyByte(),
@@ -106,11 +118,10 @@ func TestB49ReplayIsByteForByte(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config := migrated(t)
 			for _, mode := range execModes {
-				store := pg.New(connect(t, config, maxConns(1), execMode(mode)))
+				store := pg.New(pools[mode])
 				for i := range 2 {
-					res, err := idem.Do(watchdog(t), store, k("b49 %v", mode), "p", func(context.Context) ([]byte, idem.Status, error) {
+					res, err := idem.Do(watchdog(t), store, k("%s %v", name, mode), "p", func(context.Context) ([]byte, idem.Status, error) {
 						return body, 201, nil
 					}, idem.WithCodec(rawBytes{}))
 					if err != nil || res.Replayed != (i == 1) {

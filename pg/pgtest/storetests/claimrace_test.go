@@ -127,6 +127,8 @@ func TestB37ClaimIsBounded(t *testing.T) {
 // A take-over waits for the row's lock. What it finds behind it decides: a lease that was renewed is not taken.
 func TestB53TakeOverBehindALock(t *testing.T) {
 	t.Parallel()
+	config := migrated(t)
+	pool := connect(t, config, maxConns(20))
 	for name, test := range map[string]struct {
 		change string
 		want   error
@@ -143,23 +145,22 @@ func TestB53TakeOverBehindALock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := watchdog(t)
-			config := migrated(t)
-			pool := connect(t, config)
+			key := k("%s", name)
 			name, change := named(t)
 			caller := connect(t, config, change)
-			crash(t, pg.New(pool), k("stale"), "p")
-			endLease(t, pool, k("stale"))
+			crash(t, pg.New(pool), key, "p")
+			endLease(t, pool, key)
 
 			var n runs
 			done := make(chan error, 1)
 			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 				if test.change == "" {
-					mustExec(t, tx, "DELETE FROM "+table)
+					mustExec(t, tx, "DELETE FROM "+table+" WHERE idempotency_key = $1", key.Key)
 				} else {
-					mustExec(t, tx, "UPDATE "+table+" SET "+test.change)
+					mustExec(t, tx, "UPDATE "+table+" SET "+test.change+" WHERE idempotency_key = $1", key.Key)
 				}
 				go func() {
-					_, err := n.do(ctx, pg.New(caller), k("stale"), "p")
+					_, err := n.do(ctx, pg.New(caller), key, "p")
 					done <- err
 				}()
 				eventually(t, pool, waitsForLock, name)

@@ -13,6 +13,9 @@ import (
 // Records that Do cannot have made: whatever reads them refuses, and runs nothing.
 func TestB15CorruptRecords(t *testing.T) {
 	t.Parallel()
+	pool := open(t)
+	loosen(t, pool)
+	store := pg.New(pool)
 	for name, set := range map[string]string{
 		"unknown status":          `status = 'bogus'`,
 		"empty status":            `status = ''`,
@@ -35,21 +38,19 @@ func TestB15CorruptRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := open(t)
-			loosen(t, pool)
-			store := pg.New(pool)
+			key := k("%s", name)
 			var n runs
-			n.mustDo(t, store, k("b15"), "p")
-			mustExec(t, pool, "UPDATE "+table+" SET "+set)
+			n.mustDo(t, store, key, "p")
+			mustExec(t, pool, "UPDATE "+table+" SET "+set+" WHERE idempotency_key = $1", key.Key)
 
-			_, err := n.do(watchdog(t), store, k("b15"), "p")
+			_, err := n.do(watchdog(t), store, key, "p")
 			wantErr(t, err, idem.ErrCorruptRecord)
-			_, err = idem.Resolve(watchdog(t), store, k("b15"), n.closure)
+			_, err = idem.Resolve(watchdog(t), store, key, n.closure)
 			if err == nil {
 				t.Error("Resolve settled a corrupt record")
 			}
 			err = pgx.BeginFunc(watchdog(t), pool, func(tx pgx.Tx) error {
-				_, err := n.do(watchdog(t), pg.New(tx), k("b15"), "p")
+				_, err := n.do(watchdog(t), pg.New(tx), key, "p")
 				if !errors.Is(err, idem.ErrCorruptRecord) {
 					t.Errorf("in a transaction: error %v, want %v", err, idem.ErrCorruptRecord)
 				}

@@ -17,6 +17,10 @@ import (
 // for once.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
+	config := migrated(t)
+	admin := connect(t, config)
+	mustExec(t, admin, "CREATE TABLE others (id int)")
+	mustExec(t, admin, "CREATE TABLE locked (LIKE "+table+" INCLUDING ALL)")
 	for name, test := range map[string]struct {
 		alter  string // what a role is changed by, if one is needed
 		change func(*pgxpool.Config)
@@ -36,14 +40,12 @@ func TestUnavailable(t *testing.T) {
 		"read-only session":   {alter: "SET default_transaction_read_only = on", state: "25006", tries: 3},
 		"no connection left":  {alter: "CONNECTION LIMIT 0", state: "53300", tries: 3},
 		"no server":           {change: func(c *pgxpool.Config) { c.ConnConfig.Port = 1 }, tries: 3},
-		"a locked-away table": {alter: "SET lock_timeout = '20ms'", state: "55P03", tries: 3},
+		"a locked-away table": {alter: "SET lock_timeout = '20ms'", opts: []pg.Option{pg.WithTable("locked")}, state: "55P03", tries: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := watchdog(t)
-			config := migrated(t)
-			admin := connect(t, config)
-			mustExec(t, admin, "CREATE TABLE others (id int)")
+			config := config.Copy()
 			if test.alter != "" {
 				role := newRole(t, admin, test.alter)
 				if test.grant != "" {
@@ -61,7 +63,7 @@ func TestUnavailable(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = lock.Rollback(context.Background()) }()
-				mustExec(t, lock, "LOCK TABLE "+table)
+				mustExec(t, lock, "LOCK TABLE locked")
 			}
 			tries := 0
 			store := pg.New(&hookedDB{connect(t, config), func(string, []any) { tries++ }}, test.opts...)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,6 +18,8 @@ import (
 // Each statement of a call is executed, and its answer gets lost. The call goes on as if it had come.
 func TestB41LostReplies(t *testing.T) {
 	t.Parallel()
+	config := migrated(t)
+	beside := connect(t, config)
 	passing := errors.New("try later")
 	kept := func(*runs) error { return nil }
 	for name, test := range map[string]struct {
@@ -40,16 +43,18 @@ func TestB41LostReplies(t *testing.T) {
 				if mode == pgx.QueryExecModeSimpleProtocol && lose == "SET status = $5" {
 					lose = "SET status =  'succeeded' "
 				}
-				proxy, pool, beside := proxied(t, execMode(mode))
+				proxy := pgtest.NewProxy(t, config)
+				pool := connect(t, proxy.Config(), execMode(mode))
+				key := k("%s %v", name, mode)
 				if test.stale {
-					crash(t, pg.New(beside), k("b41"), "p")
-					endLease(t, beside, k("b41"))
+					crash(t, pg.New(beside), key, "p")
+					endLease(t, beside, key)
 				}
 				lost := proxy.DropReply(func(request []byte) bool {
 					return bytes.Contains(request, []byte(lose))
 				})
 				var n runs
-				res, err := idem.Do(watchdog(t), pg.New(pool), k("b41"), "p", func(ctx context.Context) (int64, idem.Status, error) {
+				res, err := idem.Do(watchdog(t), pg.New(pool), key, "p", func(ctx context.Context) (int64, idem.Status, error) {
 					n.Add(1)
 					return 7, test.status, test.fn(&n)
 				})
@@ -63,7 +68,7 @@ func TestB41LostReplies(t *testing.T) {
 					t.Error("no reply was lost")
 				}
 				n.want(t, 1)
-				again := n.mustDo(t, pg.New(pool), k("b41"), "p")
+				again := n.mustDo(t, pg.New(pool), key, "p")
 				if again.Replayed != test.replays {
 					t.Errorf("the next call got %+v", again)
 				}
@@ -88,9 +93,9 @@ func TestB41LostRenewal(t *testing.T) {
 	var n runs
 	res, err := idem.Do(watchdog(t), pg.New(pool), k("b41"), "p", func(ctx context.Context) (int64, idem.Status, error) {
 		<-lost
-		eventually(t, beside, "count(*) = 1 FROM "+table+" WHERE updated_at > inserted_at + interval '1.5s'")
+		eventually(t, beside, "count(*) = 1 FROM "+table+" WHERE updated_at > inserted_at + interval '3s'")
 		return n.Add(1), 201, ctx.Err()
-	}, idem.WithLease(idem.DefaultStoreTimeout/2))
+	}, idem.WithLease(6*time.Second))
 	if err != nil || res.Replayed || res.CompletedAt.IsZero() {
 		t.Errorf("%+v, %v", res, err)
 	}

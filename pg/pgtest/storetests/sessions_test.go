@@ -3,6 +3,7 @@ package storetests_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +18,7 @@ import (
 // results only in the default formats, so in other ones the modes that ask for text fail closed.
 func TestSessionSettings(t *testing.T) {
 	t.Parallel()
+	config := migrated(t)
 	for _, set := range [][2]string{
 		{"datestyle", "SQL, DMY"},
 		{"datestyle", "German"},
@@ -34,7 +36,6 @@ func TestSessionSettings(t *testing.T) {
 	} {
 		t.Run(set[0]+"="+set[1], func(t *testing.T) {
 			t.Parallel()
-			config := migrated(t)
 			modes := execModes
 			if !formats[set[0]] {
 				modes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol}
@@ -45,9 +46,9 @@ func TestSessionSettings(t *testing.T) {
 				})
 				text := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
 				if text && (set[0] == "datestyle" || set[0] == "bytea_output") {
-					failsClosed(t, pg.New(pool), k("mode %v", mode))
+					failsClosed(t, pg.New(pool), k("%v in %v", set, mode))
 				} else {
-					wholeLife(t, pg.New(pool), "mode "+mode.String())
+					wholeLife(t, pg.New(pool), fmt.Sprintf("%v in %v", set, mode))
 				}
 				pool.Close()
 			}

@@ -75,6 +75,9 @@ func TestACallerCutOffDuringItsCommit(t *testing.T) {
 	for _, kind := range []string{kindDoTx, kindBegin} {
 		for name := range gates {
 			for _, then := range []string{"which is cancelled", "which ends in time", "which does not end in time"} {
+				if name == "the finish" && then == "which does not end in time" {
+					continue // it takes ten seconds, and is the same as in the COMMIT
+				}
 				t.Run(kind+": in "+name+", "+then, func(t *testing.T) {
 					t.Parallel()
 					config := migrated(t)

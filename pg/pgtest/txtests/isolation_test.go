@@ -20,7 +20,7 @@ import (
 var large = os.Getenv("IDEM_TEST_LARGE") != ""
 
 // Many callers of many keys, plain and in transactions mixed, whatever the default isolation of the role.
-func TestManyCallersOfManyKeys(t *testing.T) {
+func TestLargeManyCallersOfManyKeys(t *testing.T) {
 	t.Parallel()
 	keys, callers := 100, 8
 	if large {

@@ -1,0 +1,195 @@
+package idemredis_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/idem-go/idem"
+)
+
+// Case B58, the first half: duplicates do not prolong a record.
+func TestB58DuplicatesDoNotProlongARecord(t *testing.T) {
+	t.Parallel()
+	retention := time.Duration(size(1500, 10_000)) * time.Millisecond
+	s, c := open(t), client(t)
+	name := recordKey(t, s, key)
+	if _, err := idem.Do(t.Context(), s, key, "payload", returns("done"), idem.WithRetention(retention)); err != nil {
+		t.Fatal(err)
+	}
+	completed := time.Now()
+	for last := retention; ; {
+		ttl, err := c.PTTL(t.Context(), name).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ttl == -2 || ttl < retention/4 {
+			break
+		}
+		if ttl > last {
+			t.Fatalf("the time to live grew from %v to %v", last, ttl)
+		}
+		last = ttl
+		if _, err := idem.Do(t.Context(), s, key, "payload", mustNotRunUnless(t, completed, retention)); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(retention / 10)
+	}
+	for { // without duplicates, which would begin a new life
+		if n, err := c.Exists(t.Context(), name).Result(); err != nil || n == 0 {
+			break
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	if lasted := time.Since(completed); lasted < retention-20*time.Millisecond {
+		t.Errorf("the record was kept for %v, want %v", lasted, retention)
+	}
+}
+
+// mustNotRunUnless returns a closure that may run once a record's time is over.
+func mustNotRunUnless(t *testing.T, completed time.Time, retention time.Duration) closure {
+	if time.Since(completed) > retention*9/10 {
+		return returns("done")
+	}
+	return mustNotRun(t)
+}
+
+// Case B58, the second half.
+func TestB58OrphansAreReclaimedAndGetATimeToLive(t *testing.T) {
+	t.Parallel()
+	old := strings.Repeat("1", 13) // 1970
+	future := "9000000000000000"   // 2255
+	for name, orphan := range map[string]struct {
+		fields    []any
+		attempt   int
+		reclaimed bool
+	}{
+		"expired long ago":          {[]any{"lease_end", old, "expires", old}, 1, false},
+		"with a lease that is over": {[]any{"lease_end", old, "expires", future}, 4, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, c := open(t), client(t)
+			hash, err := idem.PayloadHash("payload")
+			if err != nil {
+				t.Fatal(err)
+			}
+			args := append([]any{
+				"HSET", recordKey(t, s, key), "state", "processing", "token", id(1).String(), "execution", id(2).String(),
+				"hash", hash, "hash_version", 1, "attempt", 3, "reclaimed", 0,
+			}, orphan.fields...)
+			do(t, c, args...)
+			res, err := idem.Do(t.Context(), s, key, "payload", returns("done"))
+			if err != nil || res.Replayed || res.Attempt != orphan.attempt {
+				t.Errorf("got %+v, %v, want a run, attempt %d", res, err, orphan.attempt)
+			}
+			if reclaimed := res.ExecutionID == id(2).String(); reclaimed != orphan.reclaimed {
+				t.Errorf("reclaimed: %v, want %v", reclaimed, orphan.reclaimed)
+			}
+			if ttl := c.PTTL(t.Context(), recordKey(t, s, key)).Val(); ttl <= 0 || ttl > idem.DefaultRetention+time.Millisecond {
+				t.Errorf("the time to live is %v", ttl)
+			}
+		})
+	}
+}
+
+func TestADuplicateGivesBackATimeToLiveThatWasTakenAway(t *testing.T) {
+	t.Parallel()
+	s, c := open(t), client(t)
+	name := recordKey(t, s, key)
+	if _, err := idem.Do(t.Context(), s, key, "payload", returns("done"), idem.WithRetention(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	before := c.HGetAll(t.Context(), name).Val()
+	do(t, c, "PERSIST", name)
+	if _, err := idem.Do(t.Context(), s, key, "payload", mustNotRun(t)); err != nil {
+		t.Fatal(err)
+	}
+	if ttl := c.PTTL(t.Context(), name).Val(); ttl <= 59*time.Minute || ttl > time.Hour {
+		t.Errorf("the time to live is %v", ttl)
+	}
+	if diff := cmp.Diff(before, c.HGetAll(t.Context(), name).Val()); diff != "" {
+		t.Errorf("the record has changed (-before +after):\n%s", diff)
+	}
+}
+
+// Every transition, read without the store: the fields, and the time to live.
+func TestFieldsAndTimeToLive(t *testing.T) {
+	t.Parallel()
+	s, c := open(t), client(t)
+	name := recordKey(t, s, key)
+	first := map[string]string{
+		"state": "processing", "token": id(1).String(), "execution": id(101).String(), "hash": "00ff",
+		"hash_version": "1", "attempt": "1", "reclaimed": "0", "lease_end": "1m0s", "expires": "1h1m0s",
+	}
+	with := func(m map[string]string, change ...string) map[string]string {
+		n := map[string]string{}
+		for k, v := range m {
+			n[k] = v
+		}
+		for i := 0; i < len(change); i += 2 {
+			if n[change[i]] = change[i+1]; change[i+1] == "" {
+				delete(n, change[i])
+			}
+		}
+		return n
+	}
+	released := with(first, "token", "", "lease_end", "0s", "expires", "1h0m0s")
+	second := with(first, "token", id(2).String(), "execution", id(102).String(), "attempt", "2", "reclaimed", "1")
+	renewed := with(second, "lease_end", "2m0s", "expires", "1h2m0s")
+	completed := with(renewed, "state", "succeeded", "completed", "0s", "expires", "1h0m0s",
+		"status", "201", "codec", "json", "codec_version", "1", "body", `"done"`)
+
+	check := func(step string, want map[string]string, ttl time.Duration, do func() error) {
+		t.Helper()
+		before := time.Now()
+		if err := do(); err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		got := c.HGetAll(t.Context(), name).Val()
+		for _, f := range []string{"lease_end", "expires", "completed"} {
+			if v, ok := got[f]; ok {
+				got[f] = since(v, before, want[f])
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step, diff)
+		}
+		if left := c.PTTL(t.Context(), name).Val(); left > ttl+time.Second || left < ttl-10*time.Second {
+			t.Errorf("%s: the time to live is %v, want %v", step, left, ttl)
+		}
+	}
+	check("claim", first, time.Hour+time.Minute, func() error { mustClaim(t, s, claim(1)); return nil })
+	check("release", released, time.Hour, func() error {
+		return s.Release(t.Context(), idem.ReleaseRequest{Key: key, Token: id(1), Retention: time.Hour})
+	})
+	req := claim(2)
+	req.Reclaimed = true
+	check("reclaim", second, time.Hour+time.Minute, func() error {
+		seen, _, err := s.Lookup(t.Context(), key)
+		req.Replace = &seen
+		mustClaim(t, s, req)
+		return err
+	})
+	check("renew", renewed, time.Hour+2*time.Minute, func() error {
+		return s.Renew(t.Context(), idem.RenewRequest{Key: key, Token: id(2), Lease: 2 * time.Minute, Retention: time.Hour})
+	})
+	check("complete", with(completed, "lease_end", "2m0s"), time.Hour, func() error {
+		_, err := s.Complete(t.Context(), completion(req))
+		return err
+	})
+}
+
+// since returns the wanted duration if an instant is that long after a time, by
+// a clock that may differ by some seconds.
+func since(us string, before time.Time, want string) string {
+	d, err := time.ParseDuration(want)
+	n, err2 := time.ParseDuration(us + "us")
+	at := time.UnixMicro(n.Microseconds())
+	if off := at.Sub(before.Add(d)); err != nil || err2 != nil || off < -15*time.Second || off > 15*time.Second {
+		return us
+	}
+	return want
+}
