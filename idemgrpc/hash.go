@@ -67,7 +67,7 @@ type field struct {
 }
 
 func (w *wire) message(m protoreflect.Message) {
-	var fields []field
+	fields := make([]field, 0, 8)
 	without := w.without
 	w.without = nil // the messages within are whole
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {

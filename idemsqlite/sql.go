@@ -20,7 +20,7 @@ SELECT ?1, ?2, ?3, ?4, ?5, 'processing', ?6,
 	?7, 1, ?8, now + ?9, now + ?9 + ?10, now + ?10, now, now
 FROM clock WHERE true
 ON CONFLICT (user_id, scope, idempotency_key) DO NOTHING
-RETURNING {{record}}, updated_at`),
+RETURNING updated_at`),
 
 	takeOver: with(`{{clock}}
 UPDATE idempotency_requests SET request_hash = ?4, hash_version = ?5, status = 'processing', token = ?6,
@@ -33,7 +33,7 @@ UPDATE idempotency_requests SET request_hash = ?4, hash_version = ?5, status = '
 FROM clock
 WHERE {{this}} AND status = ?11 AND token IS ?12 AND attempt = ?13
 	AND (expires_at <= now OR status = 'processing' AND lease_expires_at <= now)
-RETURNING {{record}}, updated_at`),
+RETURNING updated_at`),
 
 	complete: with(`{{clock}}
 UPDATE idempotency_requests SET status = ?5, completed_at = now, expires_at = now + ?6, updated_at = now,

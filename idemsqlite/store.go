@@ -44,16 +44,32 @@ func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, 
 	}
 	var rec idem.Record
 	err := s.change(ctx, func(c *conn) (err error) {
-		rec, err = c.record(sql, args...)
+		now, err := c.number(sql, args...)
 		if errors.Is(err, errNoRow) { // a rival was first
 			rec, _, err = c.lookup(req.Key)
+			return err
 		}
+		rec = claimed(req, now)
 		return err
 	})
 	if err != nil {
 		return idem.Record{}, err
 	}
 	return rec, nil
+}
+
+// claimed is the record of a claim that was made at the given time.
+func claimed(req idem.ClaimRequest, now int64) idem.Record {
+	lease := micros(req.Lease)
+	rec := idem.Record{
+		State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
+		Attempt: 1, Reclaimed: req.Reclaimed,
+		LeaseLeft: duration(lease), ExpiresAt: at(now + lease + micros(req.Retention)),
+	}
+	if req.Replace != nil {
+		rec.Attempt = req.Replace.Attempt + 1
+	}
+	return rec
 }
 
 // Complete implements [idem.Store].

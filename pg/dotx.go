@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -50,8 +51,10 @@ func DoTx[T any](ctx context.Context, store *Store, key idem.Key, payload any,
 //		if err != nil {
 //			return Order{}, 0, idem.Unknown(err)
 //		}
-//		_, err = tx.Exec(ctx, "INSERT INTO orders …", charge.ID)
-//		return order, 201, err
+//		if _, err = tx.Exec(ctx, "INSERT INTO orders …", charge.ID); err != nil {
+//			return Order{}, 0, idem.Unknown(err)
+//		}
+//		return order, 201, nil
 //	})
 //
 // If the claim was lost meanwhile, everything is rolled back and Do returns
@@ -205,7 +208,7 @@ func (s *Store) acquire(ctx context.Context) (*pgx.Conn, func(), error) {
 	if conn := connOf(s.db); conn != nil {
 		return conn, func() {}, nil
 	}
-	return nil, nil, idem.Permanent(errors.New("pg: a transaction needs a database that is a pool, a connection or a transaction"))
+	return nil, nil, fmt.Errorf("%w: pg: a transaction needs a database that is a pool, a connection or a transaction", idem.ErrInvalidOption)
 }
 
 // Record implements [idem.Transaction].
@@ -328,8 +331,11 @@ func (t *transaction) find(ctx context.Context, token idem.ID, cause error) (tim
 	_ = t.conn.Close(ctx)
 	t.leave()
 	unknown := func(err error) (time.Time, error) { return time.Time{}, idem.Unknown(errors.Join(cause, err)) }
-	if t.store.binding != idem.BoundToNothing {
-		return unknown(nil) // there is no other connection
+	switch t.store.binding {
+	case idem.BoundToTx: // whose commit cannot come any more
+		return time.Time{}, idem.Permanent(cause)
+	case idem.BoundToConn: // there is no other connection
+		return unknown(nil)
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		again, err := t.store.begin(ctx, idem.BeginRequest{Key: t.key, Idle: findTimeout})

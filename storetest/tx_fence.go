@@ -128,7 +128,7 @@ func txFenceChecks[Tx any]() []txCheck[Tx] {
 			key := p.key()
 			tx, err := p.Store.BeginTx(p.ctx, idem.BeginRequest{Key: key, Idle: 20 * time.Millisecond})
 			p.must(err, "BeginTx")
-			p.write(p.ctx, tx.Tx(), key)
+			_ = p.Write(p.ctx, tx.Tx(), p.name(key)) // it may be too late already
 			p.until("the key to be free", func() bool {
 				rival := p.begin(key)
 				_, locked := rival.Record()

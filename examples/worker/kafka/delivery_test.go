@@ -62,7 +62,7 @@ func client(t *testing.T, seeds []string, topics ...string) *kgo.Client {
 func TestDelivery(t *testing.T) {
 	t.Parallel()
 	seeds := brokers(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 
 	sent := time.Now().Truncate(time.Millisecond).Add(-time.Minute)

@@ -25,7 +25,7 @@ func dial(t *testing.T) *amqp.Connection {
 	if url == "" {
 		url = start(t)
 	}
-	limit := time.After(90 * time.Second)
+	limit := time.After(5 * time.Minute) // it takes 5 s of two idle cores, and there may be none
 	for {
 		conn, err := amqp.Dial(url)
 		if err == nil {

@@ -25,7 +25,7 @@ var large = os.Getenv("IDEM_TEST_LARGE") != ""
 
 // watchdog returns the test's context with a limit, after which whatever hangs fails.
 func watchdog(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	if large {
 		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Minute)
 	}

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	// These tests wait for the server most of the time.
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = parallel.Value.Set("8")
+		_ = parallel.Value.Set("4")
 	}
 	os.Exit(m.Run())
 }

@@ -92,7 +92,7 @@ func TestB130KeyOfAnEntity(t *testing.T) {
 // Records of a short life, abandoned claims among them, are gone after the purge of the quick start.
 func TestB111TheTableEmpties(t *testing.T) {
 	t.Parallel()
-	keys := 2000
+	keys := 800
 	if large {
 		keys = 100_000
 	}

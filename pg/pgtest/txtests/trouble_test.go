@@ -109,9 +109,9 @@ func TestAClosureThatIsIdleForLongerThanTheLease(t *testing.T) {
 	// A closure that works is not idle, however long that takes.
 	busy := k("busy")
 	_, err = pg.DoTx(ctx, s, busy, "p", func(ctx context.Context, tx pgx.Tx) (int64, idem.Status, error) {
-		_, err := tx.Exec(ctx, "SELECT pg_sleep(0.4)")
+		_, err := tx.Exec(ctx, "SELECT pg_sleep(2.2)")
 		return 0, 201, errors.Join(err, pay(ctx, tx, busy))
-	}, idem.WithLease(100*time.Millisecond))
+	}, idem.WithLease(2*time.Second))
 	wantErr(t, err, nil)
 	wantEffects(t, pool, busy, 1)
 	if got := query[string](t, pool, "SHOW idle_in_transaction_session_timeout"); got != "0" {
