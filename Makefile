@@ -41,7 +41,6 @@ bench: ## the benchmarks of every package
 
 tidy: ## go.mod and go.sum of every module, as they are outside the workspace
 	@for dir in $(MODULES); do (cd $$dir && GOWORK=off go mod tidy) || exit 1; done
-	go work sync
 
 cover: ## statement coverage of the library by all tests
 	go test -coverpkg=github.com/idem-go/idem/... -coverprofile=cover.out work

@@ -60,7 +60,11 @@ func BenchmarkHandWritten(b *testing.B) {
 
 func benchClients(b *testing.B) (byHand, *idemredis.Store) {
 	prefix := shared.prefix + "bench:"
-	return byHand{client(b), prefix + "hand:"}, idemredis.New(client(b), idemredis.WithPrefix(prefix))
+	options := *shared.options
+	options.ContextTimeoutEnabled = true
+	c := redis.NewClient(&options)
+	b.Cleanup(func() { c.Close() })
+	return byHand{c, prefix + "hand:"}, idemredis.New(c, idemredis.WithPrefix(prefix))
 }
 
 // compare lets callers work for a block, by hand and with the store in turn.

@@ -1,7 +1,7 @@
 // Package idemredis is an [idem.Store] in Redis or Valkey: one server, Sentinel
 // or Cluster.
 //
-//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
 //	store := idemredis.New(client)
 //	if err := store.Check(ctx); err != nil {
 //		log.Print(err) // the server may forget what it is to remember

@@ -46,9 +46,10 @@ func classify(err error) error {
 }
 
 // has reports whether an error has a code. Before Redis 7 that of an error
-// within a script stands in the middle: "ERR Error running script …: -OOM …".
+// within a script stands in the middle, "ERR Error running script …: -OOM …", as it
+// does in miniredis, without the dash.
 func has(text, code string) bool {
-	return strings.HasPrefix(text, code+" ") || strings.Contains(text, ": -"+code+" ")
+	return strings.HasPrefix(text, code+" ") || strings.Contains(text, ": -"+code+" ") || strings.Contains(text, ": "+code+" ")
 }
 
 // foreign reports whether a server answered with something that is not of the

@@ -91,6 +91,7 @@ func forget() {
 func client(t testing.TB) *redis.Client {
 	t.Helper()
 	options := *shared.options
+	options.ContextTimeoutEnabled = true
 	c := redis.NewClient(&options)
 	t.Cleanup(func() { c.Close() })
 	return c

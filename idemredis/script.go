@@ -37,13 +37,17 @@ var (
 // does not know it (yet, or after SCRIPT FLUSH), by its text. A script that
 // returns nothing did not find the claim that it was to change.
 //
-// The client looks at ctx before it sends a request, but unless it is told so
-// (ContextTimeoutEnabled) not while it waits for the answer. So the request has
-// a goroutine of its own, which is left behind if ctx ends first; it ends with
-// the client's ReadTimeout.
+// A client that is not told so (ContextTimeoutEnabled) does not look at ctx while
+// it waits for the answer. Then the request has a goroutine of its own, which is
+// left behind if ctx ends first; it ends with the client's ReadTimeout.
 func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, args ...any) (any, error) {
 	if err := s.refuse(ctx); err != nil {
 		return nil, err
+	}
+	keys := []string{s.recordKey(key)}
+	if _, ends := ctx.Deadline(); ends && s.minds {
+		reply, err := script.Run(ctx, s.client, keys, args...).Result()
+		return reply, classify(err)
 	}
 	type answer struct {
 		reply any
@@ -51,7 +55,7 @@ func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, arg
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		reply, err := script.Run(ctx, s.client, []string{s.recordKey(key)}, args...).Result()
+		reply, err := script.Run(ctx, s.client, keys, args...).Result()
 		answers <- answer{reply, err}
 	}()
 	select {
@@ -60,6 +64,18 @@ func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, arg
 	case <-ctx.Done():
 		return nil, fmt.Errorf("idemredis: no answer from the server: %w", ctx.Err())
 	}
+}
+
+// mindsDeadlines reports whether a client gives a request up at the deadline of
+// its context.
+func mindsDeadlines(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return c.Options().ContextTimeoutEnabled
+	}
+	return false
 }
 
 // refuse returns why a method does not even ask the server.

@@ -29,6 +29,7 @@ func WithPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefi
 type Store struct {
 	client redis.UniversalClient
 	prefix string
+	minds  bool  // the client gives requests up at the deadline of their context
 	err    error // of the options: returned by every method
 }
 
@@ -45,7 +46,9 @@ var (
 // a shard is down, its keys would be claimed anew elsewhere.
 //
 // Requests are given up when their context ends, whatever the client's own
-// settings. The client repeats a request whose answer it did not get; that is
+// settings: at the cost of a goroutine for each, unless ContextTimeoutEnabled is
+// set, as it should be. Then a request ends at the deadline of its context, which
+// all of [idem.Do] have, and not before it. The client repeats a request whose answer it did not get; that is
 // safe, since a claim is recognised by its token.
 func New(client redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{client: client, prefix: DefaultPrefix}
@@ -61,6 +64,7 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	case strings.ContainsAny(s.prefix, "{}"):
 		s.err = errPrefix
 	}
+	s.minds = s.err == nil && mindsDeadlines(client)
 	s.err = idem.Permanent(s.err)
 	return s
 }

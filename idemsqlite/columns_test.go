@@ -29,6 +29,9 @@ func columns(t *testing.T, db *sql.DB, k idem.Key, since time.Time, names map[st
 		t.Fatal(err)
 	}
 	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
 		return nil
 	}
 	values := make([]any, len(headings))

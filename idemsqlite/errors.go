@@ -68,9 +68,6 @@ func busy(err error) bool {
 }
 
 // gaveUp is the error of a request whose ctx ended while the file was locked.
-func gaveUp(ctx context.Context, locked error) error {
-	if locked == nil {
-		return ctx.Err()
-	}
-	return fmt.Errorf("idemsqlite: %w while others were writing: %w", ctx.Err(), locked)
+func gaveUp(ctx context.Context) error {
+	return fmt.Errorf("idemsqlite: %w: others had the file locked", ctx.Err())
 }

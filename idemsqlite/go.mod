@@ -3,6 +3,7 @@ module github.com/idem-go/idem/idemsqlite
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/idem-go/idem v0.1.0
 	modernc.org/sqlite v1.62.0
 )
@@ -10,7 +11,6 @@ require (
 require (
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/go-json-experiment/json v1.27.2 // indirect
-	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect

@@ -80,7 +80,8 @@ func dsn(path string, cfg config) string {
 		"_busy_timeout": {"0"}, // see writer
 		"_synchronous":  {cfg.synchronous},
 		"_dqs":          {"0"},
-		"_error_rc":     {"1"}, // messages that belong to their error
+		"_pragma":       {"journal_size_limit(16777216)"}, // the log shrinks again after a burst
+		"_error_rc":     {"1"},                            // messages that belong to their error
 	}
 	if path = filepath.ToSlash(path); !strings.HasPrefix(path, "/") {
 		path = "/" + path // C:/…

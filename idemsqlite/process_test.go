@@ -34,7 +34,7 @@ func load(store idem.Store) error {
 func TestLargeFourProcessesOnOneFile(t *testing.T) {
 	t.Parallel()
 	path := file(t)
-	keys := size(1000, 20_000)
+	keys := size(2000, 20_000)
 	var (
 		mu      sync.Mutex
 		ran     = map[string]int{}

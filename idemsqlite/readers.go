@@ -70,7 +70,7 @@ func persist(ctx context.Context, try func() error) error {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return gaveUp(ctx, err)
+			return gaveUp(ctx)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (w *writer) lock(ctx context.Context) error {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return gaveUp(ctx, err)
+			return gaveUp(ctx)
 		case <-w.closed:
 			pause.Stop()
 			return ErrClosed
