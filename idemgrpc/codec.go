@@ -123,11 +123,11 @@ func packed(v any) *anypb.Any {
 	return a
 }
 
-// statusIn returns the recorded status as an error, or nil if there is none.
-func statusIn(a *anypb.Any) error {
+// statusIn returns the recorded status, or nil if a holds something else.
+func statusIn(a *anypb.Any) *status.Status {
 	st := new(spb.Status)
 	if a.UnmarshalTo(st) != nil {
 		return nil
 	}
-	return status.FromProto(st).Err()
+	return status.FromProto(st)
 }

@@ -169,7 +169,7 @@ func (c *call) answer(ctx context.Context, err error) (any, error) {
 		c.failed.closed = true
 	}
 	switch {
-	case err == nil, err == error(c.failed):
+	case err == nil, err == error(c.failed): //nolint:errorlint // with a problem joined to it, it is another error
 	case errors.Is(err, idem.ErrLeaseLost):
 		return nil, c.refuse(ctx, c.leaseLost())
 	case errors.Is(err, idem.ErrOutcomeUnknown):
@@ -187,8 +187,8 @@ func (m *method) replay(ctx context.Context, res idem.Result[*anypb.Any], err er
 	failed := errors.As(err, &recorded)
 	switch {
 	case failed && res.Value != nil:
-		if err := statusIn(res.Value); err != nil {
-			return nil, err
+		if st := statusIn(res.Value); st.Code() != codes.OK { // nil is OK
+			return nil, st.Err()
 		}
 		return nil, m.refuse(ctx, unreadable)
 	case failed:

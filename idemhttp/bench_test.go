@@ -28,7 +28,7 @@ func BenchmarkMiddleware(b *testing.B) {
 			return func(b *testing.B) {
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
-					r := httptest.NewRequest("POST", "/payments", strings.NewReader(body))
+					r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(body))
 					r.Header.Set("Content-Type", "application/json")
 					r.Header.Set("X-User", "alice")
 					r.Header.Set("Idempotency-Key", key(i))

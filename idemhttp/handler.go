@@ -1,11 +1,9 @@
 package idemhttp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -78,13 +76,9 @@ func decodeInput(body []byte, in any) *Problem {
 	if len(body) == 0 {
 		return nil // for handlers that take none
 	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	err := dec.Decode(in)
+	err := json.Unmarshal(body, in)
 	if err == nil {
-		if _, err = dec.Token(); err == io.EOF {
-			return nil
-		}
-		err = errors.Join(errors.New("idemhttp: more than one JSON value"), err)
+		return nil
 	}
 	p := newProblem(http.StatusBadRequest, CodeInvalidRequest, "Invalid request", "The body is not the JSON that is expected.")
 	p.Err = err

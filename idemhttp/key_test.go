@@ -63,7 +63,7 @@ func TestParseKey(t *testing.T) {
 		{[]string{strings.Repeat("k", 1<<20)}, ""},
 		{[]string{`"` + strings.Repeat(`\\`, 1<<20)}, ""},
 	} {
-		r := httptest.NewRequest("POST", "/", nil)
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header["Idempotency-Key"] = tc.lines
 		got, err := idemhttp.ParseKey(r)
 		if got != tc.want || (err == nil) != (tc.want != "") {
@@ -162,6 +162,7 @@ func TestB95HeaderNamesHaveNoCase(t *testing.T) {
 			t.Fatal(err)
 		}
 		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
 		conn.Close()
 		if got, want := resp.Header.Get("Idempotent-Replayed") == "true", i > 0; got != want {
 			t.Errorf("HTTP/1.1, %s: replayed is %v, want %v", name, got, want)
@@ -186,7 +187,7 @@ func TestB95HeaderNamesHaveNoCase(t *testing.T) {
 	}
 	wantRuns(t, &runs, 1)
 
-	fake := httptest.NewRequest("POST", "/", nil)
+	fake := httptest.NewRequest(http.MethodPost, "/", nil)
 	fake.Header.Set("idempotency-key", "k")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, fake)
@@ -216,7 +217,7 @@ func TestB103KeysThatForgeLogsAreRefused(t *testing.T) {
 	store := &countingStore{Store: memstore.New()}
 	h := idemhttp.Middleware(store, userOf)(http.HandlerFunc(created))
 	for _, key := range []string{"a\x00b", "\xff", "a\nlevel=error", "a\u200fb", "\"a\x00b\"", "\"\xff\""} {
-		r := httptest.NewRequest("POST", "/", nil)
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Header.Set("X-User", "alice")
 		r.Header.Set("Idempotency-Key", key)
 		w := httptest.NewRecorder()

@@ -31,10 +31,13 @@ func TestB77StatusIsReplayed(t *testing.T) {
 		}
 	}
 	for name, h := range map[string]http.HandlerFunc{
-		"201":                     created,
-		"202 with a body":         text(202, "later"),
-		"204":                     text(204, ""),
-		"303":                     func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Location", "/x"); w.WriteHeader(303) },
+		"201":             created,
+		"202 with a body": text(202, "later"),
+		"204":             text(204, ""),
+		"303": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/x")
+			w.WriteHeader(http.StatusSeeOther)
+		},
 		"304":                     text(304, ""),
 		"implicit with a body":    func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>sniffed") },
 		"implicit without a body": func(http.ResponseWriter, *http.Request) {},
@@ -84,7 +87,7 @@ func TestB79HeadersThatDescribeTheAnswerAreReplayed(t *testing.T) {
 		for _, name := range []string{"X-Request-Id", "X-RateLimit-Remaining", "Set-Cookie"} {
 			w.Header().Set(name, "first")
 		}
-		w.WriteHeader(201)
+		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, "{}")
 	}, idemhttp.WithResponseHeaders("x-extra"))
 	first, again := post(t, server.URL, "k", "{}"), post(t, server.URL, "k", "{}")
@@ -150,7 +153,7 @@ func TestB83AnswerTooLargeToKeepIsNotMadeAgain(t *testing.T) {
 			var runs atomic.Int64
 			big := strings.Repeat("x", limit+1)
 			server := once(t, counted(&runs, func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(201)
+				w.WriteHeader(http.StatusCreated)
 				io.WriteString(w, big)
 			}), opt)
 			first, again := post(t, server.URL, "k", "{}"), post(t, server.URL, "k", "{}")
@@ -224,7 +227,7 @@ func TestB87WhatIsKeptGoesByTheStatus(t *testing.T) {
 		var runs atomic.Int64
 		server := once(t, counted(&runs, func(w http.ResponseWriter, r *http.Request) {
 			if runs.Load() == 1 {
-				http.Error(w, "wrong code", 403)
+				http.Error(w, "wrong code", http.StatusForbidden)
 				return
 			}
 			created(w, r)
@@ -242,7 +245,7 @@ func TestB89ErrorsAreReplayedAsTheyWere(t *testing.T) {
 		t.Parallel()
 		server := once(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/vnd.api+json")
-			w.WriteHeader(422)
+			w.WriteHeader(http.StatusUnprocessableEntity)
 			io.WriteString(w, `{"code":"sold_out","details":{"left":0}}`)
 		})
 		wantReplay(t, post(t, server.URL, "k", "{}"), post(t, server.URL, "k", "{}"))

@@ -135,6 +135,7 @@ func (w *writer) lock(ctx context.Context) error {
 			}
 			return nil
 		case !busy(err):
+			w.undo() // in case that one is still open
 			return err
 		}
 		pause := time.NewTimer(most/2 + rand.N(most/2))

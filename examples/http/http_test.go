@@ -92,7 +92,7 @@ type reply struct {
 }
 
 func (s *service) post(t *testing.T, path, user, key, body string) reply {
-	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(body))
 	if err != nil {
 		t.Error(err)
 		return reply{}
@@ -121,7 +121,7 @@ func do(t *testing.T, req *http.Request) reply {
 
 func (s *service) payments(t *testing.T) []Payment {
 	t.Helper()
-	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.url+"/payments", nil)
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/payments", nil)
 	var payments []Payment
 	if err := json.Unmarshal([]byte(do(t, req).body), &payments); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func run(ctx context.Context, addr, dsn string) error {
 		return err
 	}
 	defer closeAll()
-	go idem.RunPurge(ctx, store, time.Minute)
+	go idem.RunPurge(ctx, store, time.Minute) //nolint:errcheck // it returns when ctx ends
 
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

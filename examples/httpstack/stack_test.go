@@ -152,7 +152,7 @@ func TestOtelhttp(t *testing.T) {
 	for _, span := range ended {
 		attrs := map[string]string{}
 		for _, kv := range span.Attributes() {
-			attrs[string(kv.Key)] = kv.Value.Emit()
+			attrs[string(kv.Key)] = kv.Value.String()
 		}
 		want(t, "201", attrs["http.response.status_code"])
 		want(t, "4", attrs["http.response.body.size"])

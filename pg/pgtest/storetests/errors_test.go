@@ -49,8 +49,10 @@ func TestUnavailable(t *testing.T) {
 			if test.alter != "" {
 				role := newRole(t, admin, test.alter)
 				if test.grant != "" {
+					roles.Lock()
 					mustExec(t, admin, "REVOKE ALL ON "+table+" FROM "+role)
 					mustExec(t, admin, "GRANT "+test.grant+" ON "+table+" TO "+role)
+					roles.Unlock()
 				}
 				as(role)(config)
 			}

@@ -3,6 +3,7 @@ package storetests_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,8 +67,12 @@ func newRole(t *testing.T, pool *pgxpool.Pool, alter string) (name string) {
 	t.Helper()
 	name = query[string](t, pool, "SELECT 'idem_' || replace(gen_random_uuid()::text, '-', '')")
 	schema := query[string](t, pool, "SELECT current_schema()")
+	roles.Lock()
+	defer roles.Unlock()
 	mustExec(t, pool, "CREATE ROLE "+name+" LOGIN PASSWORD 'secret'")
 	t.Cleanup(func() { // before the pool is closed
+		roles.Lock()
+		defer roles.Unlock()
 		for _, sql := range []string{"DROP OWNED BY ", "DROP ROLE "} {
 			if _, err := pool.Exec(context.Background(), sql+name); err != nil {
 				t.Error(err)
@@ -81,6 +86,9 @@ func newRole(t *testing.T, pool *pgxpool.Pool, alter string) (name string) {
 	mustExec(t, pool, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "+schema+" TO "+name)
 	return name
 }
+
+// roles is held while rights are granted or taken: at once on one table, Postgres refuses it.
+var roles sync.Mutex
 
 // as connects as a role of newRole.
 func as(role string) func(*pgxpool.Config) {

@@ -2,6 +2,7 @@ package txtests_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestADatabaseWithoutConnectionsIsAClearError(t *testing.T) {
 	t.Parallel()
 	pool := open(t)
 	_, err := new(runs).doTx(watchdog(t), pg.New(onlyDB{pool}), k("wrapped"), "p")
-	if err == nil || !strings.Contains(err.Error(), "needs a database that is a pool, a connection or a transaction") {
+	if !errors.Is(err, idem.ErrInvalidOption) || !strings.Contains(err.Error(), "needs a database that is a pool, a connection or a transaction") {
 		t.Errorf("got error %v", err)
 	}
 }

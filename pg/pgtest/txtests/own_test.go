@@ -10,6 +10,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/pg"
+	"github.com/idem-go/idem/pg/pgtest"
 )
 
 var errNoneLeft = errors.New("none left")
@@ -253,4 +254,31 @@ func TestARivalUnseenByTheCallersSnapshot(t *testing.T) {
 			wantEffects(t, pool, key, 1)
 		})
 	}
+}
+
+// Without its connection the caller cannot commit: everything is rolled back, and the call says so.
+func TestACallersTransactionThatLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	ctx := watchdog(t)
+	config := migrated(t)
+	pool := connect(t, config)
+	proxy := pgtest.NewProxy(t, config)
+	key := k("lost")
+	own, err := connect(t, proxy.Config()).Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = pg.DoTx(ctx, pg.New(own), key, "p", func(ctx context.Context, tx pgx.Tx) (int64, idem.Status, error) {
+		err := pay(ctx, tx, key)
+		proxy.Cut()
+		return 0, 201, err
+	})
+	if err == nil || errors.Is(err, idem.ErrOutcomeUnknown) {
+		t.Errorf("got error %v", err)
+	}
+	if own.Commit(ctx) == nil {
+		t.Error("the caller can commit")
+	}
+	settledDown(t, pool)
+	wantEffects(t, pool, key, 0)
 }
