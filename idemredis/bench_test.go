@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -152,7 +153,7 @@ func (h byHand) call(ctx context.Context, name string) error {
 		var result order
 		return json.Unmarshal(r.Body, &result)
 	}
-	if err != redis.Nil {
+	if !errors.Is(err, redis.Nil) {
 		return err
 	}
 	body, err := json.Marshal(anOrder)

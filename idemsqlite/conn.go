@@ -127,7 +127,7 @@ func (c *conn) close() error {
 	for _, stmt := range c.prepared {
 		errs = append(errs, stmt.Close())
 	}
-	return errors.Join(append(errs, c.Conn.Close())...)
+	return errors.Join(append(errs, c.Close())...)
 }
 
 func named(args []driver.Value) []driver.NamedValue {

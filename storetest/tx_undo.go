@@ -52,7 +52,7 @@ func txUndoChecks[Tx any]() []txCheck[Tx] {
 		}},
 		{"DoTx: a panic must go on unchanged and leave nothing", func(p *txProbe[Tx]) {
 			key := p.key()
-			if got := p.panics(key); got != errUnforeseen {
+			if got := p.panics(key); got != errUnforeseen { //nolint:errorlint // the very value
 				p.errorf("recovered %v", got)
 			}
 			p.runsAnew(key, "a panic")
@@ -71,7 +71,7 @@ func txUndoChecks[Tx any]() []txCheck[Tx] {
 		}},
 		{"DoTx with StoreAll must keep a panic and undo its writes", func(p *txProbe[Tx]) {
 			key, keepAll := p.key(), idem.WithDisposition(idem.StoreAll)
-			if got := p.panics(key, keepAll); got != errUnforeseen {
+			if got := p.panics(key, keepAll); got != errUnforeseen { //nolint:errorlint // the very value
 				p.errorf("recovered %v", got)
 			}
 			p.wrote(key, 0, "after a panic")

@@ -198,10 +198,10 @@ func (s *localServer) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stdin != nil {
-		s.stdin.Close()
+		_ = s.stdin.Close()
 	}
-	s.process.Wait()
-	os.RemoveAll(s.dir) // in case there was no supervisor to do it
+	_ = s.process.Wait() // its status says nothing: it is stopped, or was killed
+	os.RemoveAll(s.dir)  // in case there was no supervisor to do it
 }
 
 // randomPort returns a port below those that systems give to outgoing connections. Such a connection could take the port

@@ -120,7 +120,7 @@ var (
 
 	// sharedServer keeps the started server reachable: collected as garbage, its pipe would be closed, and the server
 	// with it.
-	sharedServer *localServer
+	sharedServer *localServer //nolint:unused // being there is its use
 )
 
 func find() (Source, error) {
