@@ -113,21 +113,23 @@ func runChild(role string) int {
 }
 
 // once is the work of these tests: its result is its execution's id, so that
-// two runs have two.
+// two runs have two. It has time, so that a busy machine is no fault.
 func once(ctx context.Context, store idem.Store, k string, opts ...idem.Option) (idem.Result[string], error) {
 	return idem.Do(ctx, store, numbered(k), "payload", func(ctx context.Context) (string, idem.Status, error) {
 		say("ran %s", k)
 		return idem.ExecutionID(ctx), 200, nil
-	}, opts...)
+	}, append(opts, patient)...)
 }
+
+var patient = idem.WithStoreTimeout(time.Minute)
 
 // serve calls Do with each key that it is told, and answers with the result.
 func serve(store idem.Store) error {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		k, hang := strings.CutPrefix(in.Text(), "hang ")
-		k, patient := strings.CutPrefix(k, "wait ")
+		k, waits := strings.CutPrefix(k, "wait ")
 		wait := time.Duration(0)
-		if patient {
+		if waits {
 			wait = time.Minute
 		}
 		res, err := idem.Do(context.Background(), store, numbered(k), "payload",
@@ -137,7 +139,7 @@ func serve(store idem.Store) error {
 					select {}
 				}
 				return idem.ExecutionID(ctx), 200, nil
-			}, idem.WithLease(time.Hour), idem.WithWait(wait))
+			}, idem.WithLease(time.Hour), idem.WithWait(wait), patient)
 		switch {
 		case errors.Is(err, idem.ErrInProgress):
 			say("in progress")

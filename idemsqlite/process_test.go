@@ -21,7 +21,7 @@ func load(store idem.Store) error {
 		return err
 	}
 	return each(8, keys, func(k string) error {
-		res, err := once(context.Background(), store, k, idem.WithWait(time.Minute), idem.WithStoreTimeout(time.Minute))
+		res, err := once(context.Background(), store, k, idem.WithWait(time.Minute))
 		if err == nil {
 			report(k, res)
 		}

@@ -14,12 +14,10 @@ import (
 func TestStore(t *testing.T) {
 	t.Parallel()
 	t.Run("one store", func(t *testing.T) {
-		t.Parallel()
 		store := open(t, file(t))
 		storetest.Run(t, func(testing.TB) idem.Store { return store })
 	})
 	t.Run("several stores on one file", func(t *testing.T) {
-		t.Parallel()
 		path := file(t)
 		s := &spread{}
 		for range 2 {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
@@ -98,18 +99,25 @@ func (s *containerServer) restart() error {
 
 func (s *containerServer) close() { _ = testcontainers.TerminateContainer(s) }
 
-// remover waits for the end of this process; it stays reachable, since its pipe would be closed as garbage.
-var remover *exec.Cmd
+// removers wait for the end of this process, one for each container; they stay reachable, since their pipes would be
+// closed as garbage.
+var (
+	removersMu sync.Mutex
+	removers   []*exec.Cmd
+)
 
 // removeAtExit does Ryuk's work where that is disabled. It waits as supervisor.sh does, for the end of a pipe.
 func removeAtExit(_ context.Context, c testcontainers.Container) error {
 	if !canStart || !testcontainers.ReadConfig().RyukDisabled {
 		return nil
 	}
-	remover = exec.Command("sh", "-c", `cat; exec docker rm --force --volumes "$0"`, c.GetContainerID())
+	remover := exec.Command("sh", "-c", `cat; exec docker rm --force --volumes "$0"`, c.GetContainerID())
 	remover.SysProcAttr = newSession()
 	if _, err := remover.StdinPipe(); err != nil {
 		return err
 	}
+	removersMu.Lock()
+	defer removersMu.Unlock()
+	removers = append(removers, remover)
 	return remover.Start()
 }
