@@ -5,7 +5,7 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 APIDIFF := golang.org/x/exp/cmd/apidiff@latest
 FUZZTIME ?= 30s
 
-.PHONY: test race cases test-js test-browser lint fuzz bench tidy cover api
+.PHONY: test race cases test-js lint generate fuzz bench tidy cover api
 
 test: ## the tests of every module
 	go test work
@@ -19,8 +19,9 @@ cases: ## the large literal sizes of the numbered cases
 test-js: ## the JavaScript client, under Node
 	node --test client/js
 
-test-browser: ## the example's page, in headless Chromium
-	cd examples/browsertest && GOWORK=off go test .
+generate: ## the code of the protocol buffers; needs protoc and the plugins that the go:generate lines name
+	cd idemgrpc && go generate ./...
+	cd examples && go generate ./grpc/...
 
 lint: ## vet and golangci-lint in every module
 	go vet work

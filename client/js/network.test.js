@@ -57,7 +57,7 @@ async function shop(t) {
 
 test("one payment per call on a bad network", async (t) => {
   const { url, payments, requests } = await shop(t);
-  const options = { attemptTimeout: 200, maxInterval: 20 };
+  const options = { attemptTimeout: 300, maxInterval: 20 };
   const settle = async (body) => {
     let again = {};
     for (;;) {
@@ -72,10 +72,14 @@ test("one payment per call on a bad network", async (t) => {
     }
   };
   const calls = Array.from({ length: 30 }, (_, i) => `call ${i}`);
-  const got = await Promise.all(calls.map(settle));
+  const got = [];
+  const next = calls.values();
+  const work = async () => {
+    for (const call of next) got.push(await settle(call)); // all workers take from one iterator
+  };
+  await Promise.all(Array.from({ length: 5 }, work));
   assert.deepEqual([...payments].sort(), [...calls].sort());
   assert.equal(new Set(got).size, calls.length);
-  console.log(requests());
   assert.ok(requests() > 2 * calls.length, "that was no bad network");
 });
 
