@@ -46,7 +46,7 @@ func TestB81AbortedAnswersAreNotStored(t *testing.T) {
 			}))
 			server.Start()
 			t.Cleanup(server.Close)
-			resp, err := http.DefaultClient.Do(newRequest(t, server.URL, "k", "{}"))
+			resp, err := client.Do(newRequest(t, server.URL, "k", "{}"))
 			if err == nil {
 				_, err = io.ReadAll(resp.Body)
 				resp.Body.Close()
@@ -84,7 +84,7 @@ func TestContentLengthIsKeptTo(t *testing.T) {
 			w.Header().Set("Content-Length", "10")
 			io.WriteString(w, "half")
 		})
-		resp, err := http.DefaultClient.Do(newRequest(t, server.URL, "k", "{}"))
+		resp, err := client.Do(newRequest(t, server.URL, "k", "{}"))
 		if err == nil {
 			if _, err = io.ReadAll(resp.Body); err == nil {
 				t.Error("the first caller takes the half for the whole")
@@ -161,7 +161,7 @@ func TestReadFromWithoutEnd(t *testing.T) {
 		bufio.NewWriter(w).ReadFrom(strings.NewReader("")) // whatever uses it
 		panic(http.ErrAbortHandler)                        // as a proxy does
 	})
-	resp, err := http.DefaultClient.Do(newRequest(t, server.URL, "k", "{}"))
+	resp, err := client.Do(newRequest(t, server.URL, "k", "{}"))
 	if err == nil {
 		resp.Body.Close()
 		t.Error("the client takes the half for the whole")

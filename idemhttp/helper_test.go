@@ -15,6 +15,11 @@ import (
 	"github.com/idem-go/idem/memstore"
 )
 
+// client has connections of its own: each httptest.Server that closes closes
+// the idle ones of http.DefaultTransport, and a request that has just taken one
+// of them fails.
+var client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
 // userOf takes the user from a header, as only a test may.
 func userOf(r *http.Request) (string, error) {
 	if user := r.Header.Get("X-User"); user != "" {
@@ -102,7 +107,7 @@ func newRequest(t testing.TB, url, key, body string, changes ...change) *http.Re
 // post sends a POST with a key and returns the answer.
 func post(t testing.TB, url, key, body string, changes ...change) answer {
 	t.Helper()
-	return do(t, http.DefaultClient, newRequest(t, url, key, body, changes...))
+	return do(t, client, newRequest(t, url, key, body, changes...))
 }
 
 func do(t testing.TB, client *http.Client, req *http.Request) answer {

@@ -170,7 +170,7 @@ func TestRanButNotRecorded(t *testing.T) {
 			created(w, r)
 			w.(http.Flusher).Flush()
 		})))
-		resp, err := http.DefaultClient.Do(newRequest(t, server.URL, "stream", "{}"))
+		resp, err := client.Do(newRequest(t, server.URL, "stream", "{}"))
 		if err != nil {
 			t.Fatal(err)
 		}

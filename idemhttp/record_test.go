@@ -19,6 +19,7 @@ import (
 
 // noRedirect returns answers as they are.
 var noRedirect = &http.Client{
+	Transport:     client.Transport,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 

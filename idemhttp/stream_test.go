@@ -37,7 +37,7 @@ func TestB81FlushStreamsAndIsRecorded(t *testing.T) {
 		w.(http.Flusher).Flush()
 		io.WriteString(w, "three")
 	})
-	resp, err := http.DefaultClient.Do(newRequest(t, server.URL, "k", "{}"))
+	resp, err := client.Do(newRequest(t, server.URL, "k", "{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestB81MemoryIsBounded(t *testing.T) {
 	var before runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	resp, err := http.DefaultClient.Do(newRequest(t, server.URL, "k", "{}"))
+	resp, err := client.Do(newRequest(t, server.URL, "k", "{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestInformationalAnswersPassThrough(t *testing.T) {
 	})
 	var hints []string
 	req := newRequest(t, server.URL, "k", "{}")
-	first := do(t, http.DefaultClient, req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+	first := do(t, client, req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
 			hints = append(hints, fmt.Sprint(code, h.Get("Link")))
 			return nil
@@ -255,7 +255,7 @@ func TestTrailersReachTheFirstCallerOnly(t *testing.T) {
 	})
 	var trailers []http.Header
 	for range 2 {
-		resp, err := http.DefaultClient.Do(newRequest(t, server.URL, "k", "{}"))
+		resp, err := client.Do(newRequest(t, server.URL, "k", "{}"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,10 @@ import (
 // binary is the example, built once.
 var binary string
 
+// client has connections of its own: a test server that closes would close idle
+// ones of http.DefaultTransport under another test's request.
+var client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "idem-example-")
 	if err != nil {
@@ -106,7 +110,7 @@ func (s *service) post(t *testing.T, path, user, key, body string) reply {
 }
 
 func do(t *testing.T, req *http.Request) reply {
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Error(err)
 		return reply{}

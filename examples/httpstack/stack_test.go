@@ -26,6 +26,10 @@ import (
 	"github.com/idem-go/idem/memstore"
 )
 
+// client has connections of its own: a test server that closes would close idle
+// ones of http.DefaultTransport under another test's request.
+var client = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
 func alice(*http.Request) (string, error) { return "alice", nil }
 
 // scopes keeps the scopes of the events that it observes.
@@ -46,7 +50,7 @@ func post(t *testing.T, url, key string) reply {
 		t.Fatal(err)
 	}
 	req.Header.Set("Idempotency-Key", key)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
