@@ -69,7 +69,7 @@ func TestReclaimRaces(t *testing.T) {
 	pool := open(t, maxConns(8))
 	store := pg.New(pool)
 	ctx := watchdog(t)
-	for round := 1; round <= 20; round++ {
+	for round := 1; round <= 10; round++ {
 		var ran atomic.Int64
 		race(8, func(int) {
 			_, err := idem.Do(ctx, store, k("x"), "p", func(ctx context.Context) (int, idem.Status, error) {

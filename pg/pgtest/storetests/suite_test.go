@@ -14,14 +14,8 @@ import (
 	"github.com/idem-go/idem/storetest"
 )
 
-func TestSuite(t *testing.T) {
-	t.Parallel()
-	pool := open(t, maxConns(8))
-	storetest.Run(t, func(testing.TB) idem.Store { return pg.New(pool) })
-}
-
 // One table with nasty names, and processes of every exec mode whose sessions are in zones all over the earth: each call
-// goes to the next of them. At the large size, each of them runs the suite alone, too.
+// goes to the next of them. At the large size, each of them runs the suite alone, too, which takes five times as long.
 func TestB45SuiteInEveryExecModeAndZone(t *testing.T) {
 	t.Parallel()
 	config := pgtest.Config(t)
