@@ -95,8 +95,10 @@ func TestB62ADiskThatIsFull(t *testing.T) {
 	path := file(t)
 	store := open(t, path)
 	large := strings.Repeat("x", 100_000)
+	long := strings.Repeat("k", 240)
+	spare := 100
 	call := func(k string, opts ...idem.Option) (runs int, err error) {
-		opts = append(opts, idem.WithStoreTimeout(2*time.Second), idem.WithLease(3*time.Second))
+		opts = append(opts, patient, idem.WithLease(3*time.Second))
 		_, err = idem.Do(t.Context(), store, numbered(k), "payload", func(context.Context) (string, idem.Status, error) {
 			runs++
 			return large, 200, nil
@@ -109,12 +111,15 @@ func TestB62ADiskThatIsFull(t *testing.T) {
 		t.Errorf("between claim and outcome: %d runs, %v", runs, err)
 	}
 	limit(t, store, 0)
-	for i := range 20 { // there is room for some claims in the pages that the file has
-		long := strings.Repeat("k", 240) + itoa(i)
-		if runs, err = call(long); runs == 0 {
-			break
-		}
-	}
+	until(t, "the pages that the file has to be full", func() bool {
+		spare++
+		_, err := store.Claim(t.Context(), idem.ClaimRequest{
+			Key: numbered(long + itoa(spare)), Hash: idem.Hash{Version: 1, Sum: strings.Repeat("0", 64)}, Token: idem.ID{1}, ExecutionID: idem.ID{1},
+			Lease: time.Hour, Retention: time.Hour,
+		})
+		return err != nil && strings.Contains(err.Error(), "full")
+	})
+	runs, err = call(long + itoa(spare))
 	if runs != 0 || !errors.Is(err, idem.ErrUnavailable) || !strings.Contains(err.Error(), "full") {
 		t.Errorf("before the claim: %d runs, %v", runs, err)
 	}
@@ -152,7 +157,8 @@ func TestB62AFileThatIsLocked(t *testing.T) {
 	lock, unlock := func() { sqlExec(t, db, `BEGIN IMMEDIATE`) }, func() { sqlExec(t, db, `ROLLBACK`) }
 
 	lock()
-	if runs, _, err := do(t, store, "k", func() {}); runs != 0 || !errors.Is(err, idem.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) ||
+	runs, _, err := do(t, store, "k", func() {}, idem.WithStoreTimeout(300*time.Millisecond))
+	if runs != 0 || !errors.Is(err, idem.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) ||
 		strings.Contains(err.Error(), "BUSY") {
 		t.Errorf("before the claim: %d runs, %v", runs, err)
 	}
@@ -161,7 +167,7 @@ func TestB62AFileThatIsLocked(t *testing.T) {
 	}
 	unlock()
 
-	runs, value, err := do(t, store, "k", lock)
+	runs, value, err := do(t, store, "k", lock, idem.WithStoreTimeout(5*time.Second), idem.WithLease(5*time.Second))
 	if runs != 1 || value != "done" || !errors.Is(err, idem.ErrNotRecorded) {
 		t.Errorf("between claim and outcome: %d runs, %q, %v", runs, value, err)
 	}
@@ -189,7 +195,7 @@ func TestCallersThatGoAwayWhileTheFileIsLockedLeaveNothing(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, k := range []string{"a", "b", "c", "d"} {
 		wg.Go(func() {
-			_, err := store.Claim(ctx, idem.ClaimRequest{Key: numbered(k), Token: idem.ID{1}, Lease: time.Hour, Retention: time.Hour})
+			_, err := store.Claim(ctx, idem.ClaimRequest{Key: numbered(k), Token: idem.ID{1}, ExecutionID: idem.ID{1}, Lease: time.Hour, Retention: time.Hour})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v, want context.Canceled", err)
 			}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package idemsqlite_test
+
+const slow = false
