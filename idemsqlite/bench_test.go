@@ -30,7 +30,7 @@ func BenchmarkHandWritten(b *testing.B) {
 				hand, store := benchStores(b, sync)
 				var keys atomic.Int64
 				next := func() string { return "k" + strconv.FormatInt(keys.Add(1), 10) }
-				compare(b, callers, 8,
+				compare(b, callers, 32,
 					func(ctx context.Context) error { return hand.firstRun(ctx, next()) },
 					func(ctx context.Context) error { return firstRun(ctx, store, next()) })
 			})

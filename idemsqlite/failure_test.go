@@ -19,7 +19,7 @@ import (
 // do calls Do with a closure that works, and returns how often it ran.
 func do(t *testing.T, store idem.Store, k string, work func(), opts ...idem.Option) (runs int, value string, err error) {
 	t.Helper()
-	opts = append([]idem.Option{idem.WithStoreTimeout(150 * time.Millisecond), idem.WithLease(500 * time.Millisecond)}, opts...)
+	opts = append([]idem.Option{patient, idem.WithLease(3 * time.Second)}, opts...)
 	res, err := idem.Do(t.Context(), store, numbered(k), "payload", func(context.Context) (string, idem.Status, error) {
 		runs++
 		work()
