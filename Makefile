@@ -5,7 +5,7 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 APIDIFF := golang.org/x/exp/cmd/apidiff@latest
 FUZZTIME ?= 30s
 
-.PHONY: test race cases test-js lint generate fuzz bench tidy cover api
+.PHONY: test race cases test-js test-browser lint generate fuzz bench tidy cover api
 
 test: ## the tests of every module
 	go test work
@@ -17,7 +17,10 @@ cases: ## the large literal sizes of the numbered cases
 	IDEM_TEST_LARGE=1 go test -timeout 30m -run 'Test(B[0-9]+|Large)' work
 
 test-js: ## the JavaScript client, under Node
-	node --test client/js
+	node --test client/js/*.test.js
+
+test-browser: ## the example's page, in headless Chromium
+	cd examples/browsertest && GOWORK=off go test .
 
 generate: ## the code of the protocol buffers; needs protoc and the plugins that the go:generate lines name
 	cd idemgrpc && go generate ./...

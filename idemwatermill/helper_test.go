@@ -57,24 +57,16 @@ func (r *rig) start(h message.HandlerFunc, around ...message.HandlerMiddleware) 
 		r.run(msg)
 		return h(msg)
 	})
-	collect := func(list *[]string, describe func(*message.Message) string) message.NoPublishHandlerFunc {
-		return func(msg *message.Message) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			*list = append(*list, describe(msg))
-			return nil
-		}
-	}
 	poison, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	poison.AddConsumerHandler("poison", "poison", r.pubsub, collect(&r.poisoned, func(m *message.Message) string {
-		return fmt.Sprintf("%s %s: %s", m.UUID, m.Payload, m.Metadata.Get(middleware.ReasonForPoisonedKey))
-	}))
-	poison.AddConsumerHandler("out", "out", r.pubsub, collect(&r.out, func(m *message.Message) string {
-		return fmt.Sprintf("%s %s %v", m.UUID, m.Payload, m.Metadata)
-	}))
+	poison.AddConsumerHandler("poison", "poison", r.pubsub, func(m *message.Message) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.poisoned = append(r.poisoned, fmt.Sprintf("%s %s: %s", m.UUID, m.Payload, m.Metadata.Get(middleware.ReasonForPoisonedKey)))
+		return nil
+	})
 	for _, router := range []*message.Router{router, poison} {
 		go func() { _ = router.Run(context.Background()) }()
 		<-router.Running()
@@ -89,16 +81,18 @@ func (r *rig) run(msg *message.Message) {
 	r.runs[msg.UUID]++
 }
 
-// Publish is the router's publisher to out.
-func (r *rig) Publish(topic string, msgs ...*message.Message) error {
+// Publish is the router's publisher to out. It keeps the order, which channels
+// with a goroutine for each message do not.
+func (r *rig) Publish(_ string, msgs ...*message.Message) error {
 	r.mu.Lock()
-	fail := r.failing > 0
-	r.failing--
-	r.mu.Unlock()
-	if fail {
+	defer r.mu.Unlock()
+	if r.failing--; r.failing >= 0 {
 		return errFlaky
 	}
-	return r.pubsub.Publish(topic, msgs...)
+	for _, m := range msgs {
+		r.out = append(r.out, fmt.Sprintf("%s %s %v", m.UUID, m.Payload, m.Metadata))
+	}
+	return nil
 }
 
 func (r *rig) Close() error { return nil }

@@ -117,13 +117,26 @@ async function attempt(send, request, signal, timeout) {
     () => limit.abort(new DOMException("no answer in time", "TimeoutError")),
     Math.min(timeout, 2 ** 31 - 1),
   );
-  try {
-    const response = await send(request.clone(), { signal: signal ? either(signal, limit.signal) : limit.signal });
+  const stop = signal ? either(signal, limit.signal) : limit.signal;
+  let stopped;
+  // Not every fetch heeds its signal while the answer is read.
+  const given = new Promise((_, reject) => {
+    stopped = () => reject(stop.reason);
+    stop.addEventListener("abort", stopped, { once: true });
+  });
+  const answered = async () => {
+    const response = await send(request.clone(), { signal: stop });
     return { retryAfter: 0, response, ...(await judge(response)) };
+  };
+  try {
+    const verdict = await Promise.race([answered(), given]);
+    stop.throwIfAborted(); // it came while the answer was read, whose rest is lost
+    return verdict;
   } catch (error) {
     return { outcome: "failed", retryAfter: 0, error };
   } finally {
     clearTimeout(timer);
+    stop.removeEventListener("abort", stopped);
   }
 }
 

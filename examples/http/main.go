@@ -3,7 +3,7 @@
 //	go run ./examples/http                                    # in memory
 //	go run ./examples/http -dsn postgres://localhost/payments # survives kill -9
 //
-// It prints curl lines to try. Who is asking is taken from the X-User header,
+// It serves a page to see it work, and prints curl lines to try. Who is asking is taken from the X-User header,
 // which a real service would not believe.
 package main
 
@@ -72,6 +72,7 @@ func routes(store idem.Store, ledger Ledger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", once(createPayment(ledger)))
 	mux.Handle("GET /payments", listPayments(ledger))
+	mux.Handle("GET /", page())
 	return mux
 }
 

@@ -24,7 +24,8 @@ import (
 )
 
 // Delivery is a message of Queue as an idemmq.Delivery. Its id is the message-id
-// property. Channel is in confirm mode; deliveries may share it.
+// property. Channel is in confirm mode, and the one that it came by: a worker has
+// its own.
 type Delivery struct {
 	amqp.Delivery
 	Channel *amqp.Channel
@@ -70,6 +71,7 @@ func (d Delivery) move(ctx context.Context, queue string, add, args amqp.Table) 
 	}
 	headers := amqp.Table{}
 	maps.Copy(headers, d.Headers)
+	delete(headers, "CC") // it has been to those queues
 	maps.Copy(headers, add)
 	confirm, err := d.Channel.PublishWithDeferredConfirmWithContext(ctx, "", queue, false, false, amqp.Publishing{
 		Headers: headers, MessageId: d.MessageId, Timestamp: d.Timestamp, Body: d.Body,

@@ -73,7 +73,7 @@ func start(t *testing.T) (url string) {
 		"RABBITMQ_LOG_BASE="+dir,
 		"RABBITMQ_ENABLED_PLUGINS_FILE="+plugins,
 		"RABBITMQ_CONFIG_FILE="+filepath.Join(dir, "none"),
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +S 1:1",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} -rabbit disk_free_limit 1000000 +sbwt none +S 1:1",
 		fmt.Sprintf("ERL_EPMD_PORT=%d", freePort(t)),
 		"ERL_EPMD_ADDRESS=127.0.0.1",
 	)
