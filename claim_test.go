@@ -108,7 +108,7 @@ func TestB33AnotherPayloadIsNoSecondRecord(t *testing.T) {
 	w2.Store = s
 	w2.onClaim = func(_ context.Context, _ idem.ClaimRequest, next func() (idem.Record, error)) (idem.Record, error) {
 		rec, err := next()
-		rec.Expired = false
+		rec.ExpiresIn = time.Hour
 		return rec, err
 	}
 	_, err = idem.Do(t.Context(), w2, testKey, otherPayload, w.fn)
@@ -201,7 +201,7 @@ func TestB37RecordThatKeepsChangingIsNotRunUnclaimed(t *testing.T) {
 		rec  idem.Record
 	}{
 		{"it is gone each time", idem.Record{}},
-		{"it is free each time", idem.Record{State: idem.Processing, Attempt: 7, Hash: idem.Hash{Version: 1}}},
+		{"it is free each time", idem.Record{State: idem.Processing, Attempt: 7, Hash: idem.Hash{Version: 1}, ExpiresIn: time.Hour}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

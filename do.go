@@ -186,7 +186,7 @@ func (c *call) tryClaim(req ClaimRequest) (Record, time.Time, error) {
 // is settled and can be replayed. The payload is compared before anything else
 // is told, so that a client is never invited to retry a request that is wrong.
 func (c *call) judge(rec Record) (free bool, err error) {
-	if rec.Expired || rec.Attempt == 0 { // purged meanwhile: as good as expired
+	if rec.Expired() || rec.Attempt == 0 { // purged meanwhile: as good as expired
 		return true, nil
 	}
 	if !rec.readable() {
@@ -218,7 +218,7 @@ func (c *call) takeOver(fresh ClaimRequest, seen Record) ClaimRequest {
 		return req
 	}
 	req.Replace = &seen
-	if !seen.Expired {
+	if !seen.Expired() {
 		if same, _ := c.payload.matches(seen.Hash); same {
 			req.ExecutionID = seen.ExecutionID
 		}
@@ -248,7 +248,7 @@ func (c *call) admit(ctx context.Context, req ClaimRequest, rec Record, until ti
 
 // reclaims reports whether req takes over a claim without an outcome.
 func reclaims(req ClaimRequest) bool {
-	return req.Replace != nil && !req.Replace.Expired && !req.Replace.released()
+	return req.Replace != nil && !req.Replace.Expired() && !req.Replace.released()
 }
 
 // giveBack undoes a claim that will not be used: the key becomes what it was,

@@ -81,7 +81,7 @@ func Resolve[T any](ctx context.Context, store Store, key Key,
 // unresolved returns nil if the record's outcome is unknown.
 func (c *call) unresolved(rec Record) error {
 	switch {
-	case rec.Attempt == 0, rec.Expired, rec.released():
+	case rec.Attempt == 0, rec.Expired(), rec.released():
 		return ErrNothingToResolve
 	case !rec.readable():
 		return c.refuse(rec, ErrCorruptRecord)

@@ -365,7 +365,7 @@ func TestResolveWhereTheRecordIsCorrupt(t *testing.T) {
 	t.Parallel()
 	s, find := newSpy(), returns("found", 200, nil)
 	s.onLookup = func(context.Context, idem.Key, func() (idem.Record, bool, error)) (idem.Record, bool, error) {
-		return idem.Record{State: "bogus", Attempt: 1}, true, nil
+		return idem.Record{State: "bogus", Attempt: 1, ExpiresIn: time.Hour}, true, nil
 	}
 	_, err := idem.Resolve(t.Context(), s, testKey, find.fn)
 	wantErr(t, err, idem.ErrCorruptRecord)

@@ -106,12 +106,15 @@ type Record struct {
 	Reclaimed   bool // an earlier run ended without an outcome
 
 	LeaseLeft time.Duration // of a processing record; zero or less when the lease is over
-	Expired   bool          // retention is over: the record counts as absent
+	ExpiresIn time.Duration // until ExpiresAt; zero or less when retention is over: the record counts as absent
 
 	Response    Response  // of a settled record
 	CompletedAt time.Time // of a settled record
 	ExpiresAt   time.Time
 }
+
+// Expired reports whether the record's retention is over.
+func (r *Record) Expired() bool { return r.ExpiresIn <= 0 }
 
 // released reports whether the claim was given up: the key is free for any
 // payload.
@@ -158,7 +161,7 @@ const busyRetryAfter = time.Second
 // work: another owner's, with a lease that is only a hint, and with the
 // request's own hash, since nobody can tell yet whether the payloads differ.
 func (r *ClaimRequest) Busy() Record {
-	return Record{State: Processing, Hash: r.Hash, Token: ID{0xff}, Attempt: 1, LeaseLeft: busyRetryAfter}
+	return Record{State: Processing, Hash: r.Hash, Token: ID{0xff}, Attempt: 1, LeaseLeft: busyRetryAfter, ExpiresIn: busyRetryAfter}
 }
 
 // CompleteRequest is the argument of [Store.Complete].

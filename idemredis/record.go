@@ -36,10 +36,11 @@ func claimed(req idem.ClaimRequest, reply any) (idem.Record, error) {
 			if !ok {
 				return idem.Record{}, corrupt("answer")
 			}
+			expires := after(after(now, req.Lease), req.Retention)
 			return idem.Record{
 				State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
 				Attempt: int(attempt), Reclaimed: req.Reclaimed, LeaseLeft: req.Lease,
-				ExpiresAt: after(after(now, req.Lease), req.Retention),
+				ExpiresAt: expires, ExpiresIn: expires.Sub(now),
 			}, nil
 		}
 	}
@@ -90,6 +91,7 @@ func decode(fields []any, now time.Time) (idem.Record, error) {
 		Reclaimed:   d.flag("reclaimed"),
 		ExpiresAt:   d.instant("expires"),
 	}
+	rec.ExpiresIn = rec.ExpiresAt.Sub(now)
 	switch rec.State {
 	case idem.Processing:
 		if d.has("token") {

@@ -119,7 +119,7 @@ func read(row row) (rec idem.Record, err error) {
 		rec.Response.Error = &idem.ErrorValue{Code: code, Message: message}
 	}
 	now := r.must("now")
-	rec.ExpiresAt, rec.Expired = at(expires), now >= expires
+	rec.ExpiresAt, rec.ExpiresIn = at(expires), duration(expires-now)
 	if rec.State == idem.Processing {
 		rec.LeaseLeft = duration(leaseEnd - now)
 	}

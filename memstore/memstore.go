@@ -60,7 +60,7 @@ func New(opts ...Option) *Store {
 func (r *record) view(now time.Time) idem.Record {
 	v := r.Record
 	v.Response = clone(v.Response)
-	v.Expired = !now.Before(v.ExpiresAt)
+	v.ExpiresIn = v.ExpiresAt.Sub(now)
 	if v.State == idem.Processing {
 		v.LeaseLeft = r.leaseEnd.Sub(now)
 	}
@@ -103,7 +103,7 @@ func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, 
 	default:
 		seen, is := req.Replace, old.view(now)
 		same := is.State == seen.State && is.Token == seen.Token && is.Attempt == seen.Attempt
-		free := is.Expired || is.State == idem.Processing && is.LeaseLeft <= 0
+		free := is.Expired() || is.State == idem.Processing && is.LeaseLeft <= 0
 		if !same || !free {
 			return is, nil
 		}

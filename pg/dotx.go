@@ -105,7 +105,7 @@ func (s *Store) BeginTx(ctx context.Context, req idem.BeginRequest) (idem.Transa
 	switch {
 	case err != nil:
 		return nil, err
-	case t.nested && (t.rec.Attempt == 0 || t.rec.Expired || t.rec.State == idem.Processing):
+	case t.nested && (t.rec.Attempt == 0 || t.rec.Expired() || t.rec.State == idem.Processing):
 		t.Rollback(ctx)
 		return nil, idem.Permanent(&idem.InProgressError{RetryAfter: time.Second})
 	}

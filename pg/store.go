@@ -121,7 +121,7 @@ func (s *Store) claimOne(ctx context.Context, req idem.ClaimRequest) (idem.Recor
 }
 
 func free(rec idem.Record) bool {
-	return rec.Expired || rec.State == idem.Processing && rec.LeaseLeft <= 0
+	return rec.Expired() || rec.State == idem.Processing && rec.LeaseLeft <= 0
 }
 
 // digest is what a key is locked by. A collision of two keys makes one of them
@@ -264,7 +264,7 @@ func scan(row pgx.Row, more ...any) (idem.Record, error) {
 		return idem.Record{}, err
 	}
 	rec.Token, rec.ExecutionID, rec.CompletedAt = token.Bytes, id.Bytes, completed.Time
-	rec.Expired = !now.Before(rec.ExpiresAt)
+	rec.ExpiresIn = rec.ExpiresAt.Sub(now)
 	if rec.State == idem.Processing {
 		rec.LeaseLeft = leaseEnd.Sub(now)
 	}

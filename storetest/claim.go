@@ -42,7 +42,7 @@ var claimChecks = []check{
 	{rule: "A claim without Replace must change nothing if the key has a record", run: func(p *probe) {
 		for _, state := range states {
 			before := p.snapshot(state.make(p).Key)
-			if !before.found || before.rec.Expired {
+			if !before.found || before.rec.Expired() {
 				continue // the next rule's
 			}
 			p.same(before, p.claim(request(before.key)), "the answer of a claim that met %s", state.name)
@@ -110,7 +110,7 @@ func (p *probe) isClaim(req idem.ClaimRequest, attempt int, get func() idem.Reco
 			State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
 			Attempt: attempt, Reclaimed: req.Reclaimed,
 		}
-		if diff := cmp.Diff(want, rec); diff != "" {
+		if diff := diffRecords(want, rec); diff != "" {
 			p.errorf("the claim's record is not what was asked for (-want +got):\n%s", diff)
 		}
 	}
@@ -131,7 +131,7 @@ func (p *probe) leaseStarted(rec idem.Record, lease time.Duration, since time.Ti
 func (p *probe) expires(rec idem.Record, earliest, latest time.Time, after ...time.Duration) {
 	p.t.Helper()
 	p.endsBetween(rec, earliest, latest, after...)
-	if rec.Expired {
+	if rec.Expired() {
 		p.errorf("the record counts as expired")
 	}
 }

@@ -9,6 +9,20 @@ import (
 const year = 365 * 24 * time.Hour
 
 var timeChecks = []check{
+	{rule: "What is left of a record's life must be by the store's clock", run: func(p *probe) {
+		for _, state := range states {
+			req := state.make(p)
+			earliest, since := p.now(), time.Now()
+			rec, found := p.find(req.Key)
+			if !found {
+				continue // the store forgets what has expired
+			}
+			passed := time.Since(since)
+			if left := rec.ExpiresAt.Sub(earliest); rec.ExpiresIn > left+slack || rec.ExpiresIn < left-passed-slack {
+				p.errorf("%s expires in %v, at %v; it was %v before", state.name, rec.ExpiresIn, rec.ExpiresAt, earliest)
+			}
+		}
+	}},
 	{rule: "B13 a lease must last as long as was asked for", run: func(p *probe) {
 		for _, lease := range []time.Duration{70 * time.Millisecond, 250 * time.Millisecond, 1100 * time.Millisecond} {
 			req := request(p.key())

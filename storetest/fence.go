@@ -56,8 +56,8 @@ var fenceChecks = []check{
 		req := p.expiredClaim()
 		switch err := complete(p, req); {
 		case err == nil:
-			if rec := p.lookup(req.Key); rec.State != idem.Succeeded || rec.Expired {
-				p.errorf("the record is %q, expired: %v; want a fresh outcome", rec.State, rec.Expired)
+			if rec := p.lookup(req.Key); rec.State != idem.Succeeded || rec.Expired() {
+				p.errorf("the record is %q, expired: %v; want a fresh outcome", rec.State, rec.Expired())
 			}
 		default:
 			p.wantError(err, idem.ErrLeaseLost, "completing an expired claim")

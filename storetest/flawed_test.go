@@ -86,6 +86,16 @@ func (s nanoseconds) Lookup(ctx context.Context, key idem.Key) (idem.Record, boo
 	return rec, found, err
 }
 
+type unending struct{ *memory }
+
+func (s unending) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
+	rec, found, err := s.memory.Lookup(ctx, key)
+	if rec.ExpiresIn > 0 {
+		rec.ExpiresIn += long
+	}
+	return rec, found, err
+}
+
 type purges struct {
 	*memory
 	request func(idem.PurgeRequest) idem.PurgeRequest

@@ -67,6 +67,9 @@ var recordFlaws = []flaw{
 		"A claim without Replace must change nothing if the key has a record",
 		"A claim without Replace must change nothing if the key has an expired record",
 	}},
+	{"what is left of a record is what there was at first", func(m *memory) idem.Store { return unending{m} }, []string{
+		"What is left of a record's life must be by the store's clock",
+	}},
 	{"times are nanoseconds in 64 bits", func(m *memory) idem.Store { return nanoseconds{m} }, []string{
 		"B13 a lease of 100 years and a retention of 290 must not overflow",
 	}},

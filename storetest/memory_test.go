@@ -81,7 +81,7 @@ func (m *memory) at(key idem.Key, now time.Time) *entry {
 
 func (m *memory) view(e *entry, now time.Time) idem.Record {
 	rec := e.Record
-	rec.Expired = !now.Before(rec.ExpiresAt)
+	rec.ExpiresIn = rec.ExpiresAt.Sub(now)
 	rec.Response = m.clone(rec.Response)
 	if rec.State == idem.Processing {
 		rec.LeaseLeft = e.leaseEnd.Sub(now)

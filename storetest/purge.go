@@ -156,7 +156,7 @@ func (p *probe) purgeAll(batch int) (deleted int) {
 func (p *probe) survives(req idem.ClaimRequest) {
 	p.t.Helper()
 	before := p.snapshot(req.Key)
-	if !before.found || before.rec.Expired {
+	if !before.found || before.rec.Expired() {
 		p.fatalf("the record counts as expired before the purge")
 	}
 	expired := p.expiredOutcome() // something to do for the purge

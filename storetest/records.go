@@ -150,10 +150,10 @@ func (p *probe) untilExpired(key idem.Key) {
 	var since time.Time
 	p.until("a record to expire", func() bool {
 		rec, found := p.find(key)
-		if found && rec.Expired && since.IsZero() {
+		if found && rec.Expired() && since.IsZero() {
 			since = time.Now()
 		}
-		return !found || rec.Expired && time.Since(since) > slack
+		return !found || rec.Expired() && time.Since(since) > slack
 	})
 }
 

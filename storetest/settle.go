@@ -3,8 +3,6 @@ package storetest
 import (
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/idem-go/idem"
 )
 
@@ -24,7 +22,7 @@ var completeChecks = []check{
 			for _, rec := range []idem.Record{p.lookup(req.Key), p.claim(request(req.Key))} {
 				p.expires(rec, completed, completed, req.Retention)
 				rec.ExpiresAt = want.ExpiresAt
-				if diff := cmp.Diff(want, rec); diff != "" {
+				if diff := diffRecords(want, rec); diff != "" {
 					p.errorf("the record is not what it must be (-want +got):\n%s", diff)
 				}
 			}
@@ -85,7 +83,7 @@ var releaseChecks = []check{
 			want := idem.Record{
 				State: idem.Processing, Hash: req.Hash, ExecutionID: req.ExecutionID, Attempt: 2, Reclaimed: true,
 			}
-			if diff := cmp.Diff(want, rec); diff != "" {
+			if diff := diffRecords(want, rec); diff != "" {
 				p.errorf("the record is not what it must be (-want +got):\n%s", diff)
 			}
 		}
@@ -101,7 +99,7 @@ var releaseChecks = []check{
 			p.leaseStarted(after, lease, since)
 			p.expires(after, earliest, latest, lease, req.Retention)
 			after.LeaseLeft, after.ExpiresAt = before.LeaseLeft, before.ExpiresAt
-			if diff := cmp.Diff(before, after); diff != "" {
+			if diff := diffRecords(before, after); diff != "" {
 				p.errorf("the record has changed (-before +after):\n%s", diff)
 			}
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/idem-go/idem"
 )
 
@@ -27,7 +25,7 @@ func txFenceChecks[Tx any]() []txCheck[Tx] {
 			}
 			is := p.lookup(req.Key)
 			is.CompletedAt, is.ExpiresAt = is.CompletedAt.In(completed.Location()), is.ExpiresAt.In(completed.Location())
-			if diff := cmp.Diff(want, is); diff != "" {
+			if diff := diffRecords(want, is); diff != "" {
 				p.errorf("the record (-want +got):\n%s", diff)
 			}
 			p.wrote(req.Key, 1, "after Finish")

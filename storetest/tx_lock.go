@@ -31,7 +31,7 @@ func txLockChecks[Tx any]() []txCheck[Tx] {
 				if !locked {
 					p.errorf("%s: not locked", state.name)
 				}
-				if before.found && (rec.Attempt > 0 || !before.rec.Expired) {
+				if before.found && (rec.Attempt > 0 || !before.rec.Expired()) {
 					p.same(before, rec, "the record that BeginTx read of %s", state.name)
 				}
 				p.unchanged(before, "after BeginTx and Rollback of %s", state.name)
