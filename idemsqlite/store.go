@@ -61,10 +61,11 @@ func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, 
 // claimed is the record of a claim that was made at the given time.
 func claimed(req idem.ClaimRequest, now int64) idem.Record {
 	lease := micros(req.Lease)
+	life := lease + micros(req.Retention)
 	rec := idem.Record{
 		State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
 		Attempt: 1, Reclaimed: req.Reclaimed,
-		LeaseLeft: duration(lease), ExpiresAt: at(now + lease + micros(req.Retention)),
+		LeaseLeft: duration(lease), ExpiresAt: at(now + life), ExpiresIn: duration(life),
 	}
 	if req.Replace != nil {
 		rec.Attempt = req.Replace.Attempt + 1
