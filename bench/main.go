@@ -5,11 +5,13 @@
 //	go run ./bench
 //
 // It takes about a quarter of an hour; -short shows in a minute that it works.
+// All figures and plots of the docs, in about an hour and 20 GB of disk:
+//
+//	go run ./bench -all -json bench/figures.json -plots docs/img
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,7 +20,6 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,7 +27,6 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/pg"
-	"github.com/idem-go/idem/pg/pgtest"
 )
 
 const (
@@ -56,26 +56,29 @@ func main() {
 		stretch = flag.Duration("stretch", time.Second, "length of one side of a round")
 		callers = flag.String("callers", "1,16,64,256", "numbers of concurrent callers")
 		only    = flag.String("only", "", "run the scenarios whose name contains this")
-		out     = flag.String("json", "", "write the figures to this file")
+		out     = flag.String("json", "", "write the figures to this file; parts that are not measured stay as it has them")
+		growth  = flag.String("growth", "", "measure tables of these sizes instead, such as 10000,100000,1000000,10000000")
+		design  = flag.Bool("design", false, "measure settings of the table instead")
+		all     = flag.Bool("all", false, "measure all: the ratios, growth to ten million rows, and the design")
+		redraw  = flag.Bool("redraw", false, "measure nothing: draw the plots of the -json file")
+		plots   = flag.String("plots", "", "draw the figures into this folder")
 	)
 	flag.Parse()
-	if *short {
-		*rounds, *stretch, *callers = 1, 100*time.Millisecond, "1,16"
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	rows, err := bench(ctx, *rounds, *stretch, *callers, *only)
-	if err != nil {
-		log.Fatal(err)
+	p := plan{
+		ratios: *all || !*redraw && *growth == "" && !*design,
+		rounds: *rounds, stretch: *stretch, callers: *callers, only: *only,
+		growth: *growth, purge: 1_000_000, design: *design || *all, designRows: 200_000, out: *out, plots: *plots,
 	}
-	if *out != "" {
-		text, err := json.MarshalIndent(rows, "", "\t")
-		if err == nil {
-			err = os.WriteFile(*out, append(text, '\n'), 0o644)
-		}
-		if err != nil {
-			log.Fatal(err)
-		}
+	switch {
+	case *short:
+		p.shorten()
+	case *all && *growth == "":
+		p.growth = "10000,100000,1000000,10000000"
+	}
+	if err := p.run(ctx); err != nil {
+		log.Fatal(err)
 	}
 }
 
@@ -88,9 +91,8 @@ type row struct {
 }
 
 func bench(ctx context.Context, rounds int, stretch time.Duration, callers, only string) ([]row, error) {
-	server := &harness{}
-	defer server.close()
-	url := pgtest.Start(server, "fsync=on", "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB").URL()
+	url, stop := startServer()
+	defer stop()
 
 	pools := map[int]*pgxpool.Pool{}
 	for _, size := range []int{4, 16, 64} {
@@ -146,6 +148,7 @@ const settledKeys = 10_000
 var scenarios = []scenario{
 	{"first run", ours(doOnce, fresh), hand(byHand.firstRun, fresh)},
 	{"replay", ours(doOnce, settled), hand(byHand.replay, settled)},
+	{"replay, cache on", replayCached, hand(byHand.replay, hot)},
 	{"in progress", ours(doBusy, processing), hand(byHand.inProgress, processing)},
 	{"DoTx against the same by hand", ours(doTx, fresh), hand(byHand.transaction, fresh)},
 	{"DoTx against a bare transaction", ours(doTx, fresh), hand(byHand.bare, fresh)},
@@ -270,22 +273,4 @@ func prepare(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	_, analyzed := pool.Exec(ctx, `VACUUM ANALYZE`)
 	return errors.Join(err, analyzed)
-}
-
-// harness is the little that pgtest needs of a test.
-type harness struct {
-	testing.TB
-	cleanups []func()
-}
-
-func (h *harness) Helper()                           {}
-func (h *harness) Cleanup(f func())                  { h.cleanups = append(h.cleanups, f) }
-func (h *harness) Fatalf(format string, args ...any) { log.Fatalf(format, args...) }
-func (h *harness) Errorf(format string, args ...any) { log.Printf(format, args...) }
-func (h *harness) Logf(format string, args ...any)   { log.Printf(format, args...) }
-
-func (h *harness) close() {
-	for i := len(h.cleanups) - 1; i >= 0; i-- {
-		h.cleanups[i]()
-	}
 }

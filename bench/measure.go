@@ -14,8 +14,9 @@ type operation func(ctx context.Context, n int) error
 
 // A sample is what one stretch of work came to.
 type sample struct {
-	perSecond float64
-	p50, p99  time.Duration
+	operations int
+	perSecond  float64
+	p50, p99   time.Duration
 }
 
 // measure lets callers work for d and returns their throughput and latency.
@@ -54,9 +55,10 @@ func measure(ctx context.Context, callers int, d time.Duration, op operation) (s
 	}
 	slices.Sort(all)
 	return sample{
-		perSecond: float64(len(all)) / took.Seconds(),
-		p50:       all[len(all)/2],
-		p99:       all[len(all)*99/100],
+		operations: len(all),
+		perSecond:  float64(len(all)) / took.Seconds(),
+		p50:        all[len(all)/2],
+		p99:        all[len(all)*99/100],
 	}, nil
 }
 

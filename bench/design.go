@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem"
+)
+
+// A designTable compares settings of the table, in turn; ratios are to the first
+// of them.
+type designTable struct {
+	Question string
+	Rows     []designRow
+}
+
+type designRow struct {
+	Setting           string
+	FirstRun, Replay  float64 // per second, of sixteen callers: medians
+	FirstRunRatio     float64
+	ReplayRatio       float64
+	HOT, HOTSlow      float64 // share of completions: at once, and of 64 closures that take 20 ms
+	BytesPerRow       float64 // heap and overflow, of records as they come
+	KeyBytes          float64 // per row, as filled
+	OtherIndexBytes   float64
+	WALBytes, WALSlow float64 // of a first run, without page images; and of one with a slow closure
+	Records           float64
+	PurgePerSecond    float64
+}
+
+type setting struct {
+	name  string
+	do    call
+	alter []string
+}
+
+const designCallers = 16
+
+// Bodies of JSON as orders have it: names again and again, ids that are random.
+type order struct {
+	ID    string      `json:"id"`
+	Lines []orderLine `json:"lines"`
+}
+
+type orderLine struct {
+	SKU       string `json:"sku"`
+	Title     string `json:"title"`
+	Quantity  int    `json:"quantity"`
+	UnitPrice int64  `json:"unit_price"`
+	Currency  string `json:"currency"`
+	Tracking  string `json:"tracking"`
+}
+
+func orderOf(lines int) order {
+	r := rand.New(rand.NewPCG(1, 2))
+	words := []string{"blue", "cotton", "shirt", "steel", "bottle", "large", "oak", "table", "lamp", "linen"}
+	o := order{ID: fmt.Sprintf("ord_%016x", r.Uint64())}
+	for range lines {
+		o.Lines = append(o.Lines, orderLine{
+			SKU:   fmt.Sprintf("%08x", r.Uint32()),
+			Title: words[r.IntN(10)] + " " + words[r.IntN(10)] + " " + words[r.IntN(10)], Quantity: 1 + r.IntN(9),
+			UnitPrice: r.Int64N(100_000), Currency: "EUR", Tracking: fmt.Sprintf("%016x", r.Uint64()),
+		})
+	}
+	return o
+}
+
+func (p *plan) measureDesign(ctx context.Context, f *figures) error {
+	if !p.design {
+		return nil
+	}
+	url, stop := startServer()
+	defer stop()
+	pool, err := connect(ctx, url, designCallers)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := (&table{pool: pool}).exec(ctx, `CREATE EXTENSION pg_walinspect`); err != nil {
+		return err
+	}
+	small := callWith(samplePayment)
+	fillfactor := func(n int) setting {
+		return setting{fmt.Sprintf("fillfactor %d", n), small, []string{fmt.Sprintf(`ALTER TABLE {{table}} SET (fillfactor = %d)`, n)}}
+	}
+	drop := `DROP INDEX {{purge_index}}`
+	questions := []struct {
+		name     string
+		settings []setting
+	}{
+		{"fillfactor", []setting{fillfactor(70), fillfactor(100), fillfactor(90), fillfactor(80), fillfactor(50)}},
+		{"index that purge uses", []setting{
+			{"btree on purge_after", small, nil},
+			{"BRIN on purge_after", small, []string{drop, `CREATE INDEX {{purge_index}} ON {{table}} USING brin (purge_after)`}},
+			{"none", small, []string{drop}},
+			{"btree on expires_at, which completing changes", small, []string{drop, `CREATE INDEX {{purge_index}} ON {{table}} (expires_at)`}},
+		}},
+		{"compression, body of 300 bytes", compressions(small)},
+		{"compression, body of 2 kB", compressions(callWith(orderOf(15)))},
+		{"compression, body of 20 kB", compressions(callWith(orderOf(150)))},
+	}
+	f.Design = nil
+	for i, q := range questions {
+		rows, err := compareSettings(ctx, pool, fmt.Sprintf("design_%d", i), q.settings, p.designRows, p.rounds, p.stretch)
+		if err != nil {
+			return fmt.Errorf("%s: %w", q.name, err)
+		}
+		d := designTable{q.name, rows}
+		d.print()
+		f.Design = append(f.Design, d)
+	}
+	f.Churn, err = measureChurn(ctx, pool, p.designRows, p.stretch/3)
+	return err
+}
+
+func compressions(do call) []setting {
+	body := func(sql string) []string { return []string{`ALTER TABLE {{table}} ALTER COLUMN response_body ` + sql} }
+	return []setting{
+		{"pglz", do, nil},
+		{"lz4", do, body(`SET COMPRESSION lz4`)},
+		{"none (EXTERNAL)", do, body(`SET STORAGE EXTERNAL`)},
+	}
+}
+
+func compareSettings(ctx context.Context, pool *pgxpool.Pool, prefix string, settings []setting, rows, rounds int, stretch time.Duration) ([]designRow, error) {
+	tables := make([]*table, len(settings))
+	start, end := make([]anatomy, len(settings)), make([]anatomy, len(settings))
+	results := make([]designRow, len(settings))
+	for i, s := range settings {
+		t, err := newTable(ctx, pool, fmt.Sprintf("%s_%d", prefix, i), s.do, s.alter...)
+		if err != nil {
+			return nil, err
+		}
+		defer t.exec(context.WithoutCancel(ctx), `DROP TABLE {{table}}, {{table}}_sample`)
+		if err := t.fill(ctx, rows, rows/5); err != nil {
+			return nil, err
+		}
+		if start[i], err = t.anatomy(ctx); err != nil {
+			return nil, err
+		}
+		tables[i] = t
+	}
+	if err := tables[0].exec(ctx, `CHECKPOINT`); err != nil {
+		return nil, err
+	}
+
+	first, replay := make([][]float64, len(settings)), make([][]float64, len(settings))
+	written := make([]wal, len(settings))
+	for round := range rounds + 1 {
+		for j := range tables {
+			i := (round + j) % len(tables)
+			t := tables[i]
+			f, w, err := measureWAL(ctx, pool, designCallers, stretch, t.firstRun(nil))
+			if err != nil {
+				return nil, err
+			}
+			r, err := measure(ctx, designCallers, stretch, t.replay)
+			if err != nil {
+				return nil, err
+			}
+			if round > 0 {
+				first[i], replay[i] = append(first[i], f.perSecond), append(replay[i], r.perSecond)
+				written[i].add(w)
+			}
+		}
+	}
+	for i, t := range tables {
+		var err error
+		if end[i], err = t.anatomy(ctx); err != nil {
+			return nil, err
+		}
+		n, added := float64(rows), float64(t.fresh.Load())
+		cost := written[i].cost()
+		results[i] = designRow{
+			Setting:  settings[i].name,
+			FirstRun: quantile(first[i], .5), FirstRunRatio: quantile(over(first[i], first[0]), .5),
+			Replay: quantile(replay[i], .5), ReplayRatio: quantile(over(replay[i], replay[0]), .5),
+			HOT:         end[i].hotSince(start[i]),
+			BytesPerRow: float64(end[i].Heap+end[i].Toast-start[i].Heap-start[i].Toast) / added,
+			KeyBytes:    float64(start[i].Key) / n, OtherIndexBytes: float64(start[i].Purge) / n,
+			WALBytes: cost.Bytes - cost.Images, Records: cost.Records,
+		}
+	}
+	for i, t := range tables {
+		slow := t.firstRun(func(time.Duration) { time.Sleep(20 * time.Millisecond) })
+		_, w, err := measureWAL(ctx, pool, 4*designCallers, 2*stretch, slow)
+		if err != nil {
+			return nil, err
+		}
+		after, err := t.anatomy(ctx)
+		if err != nil {
+			return nil, err
+		}
+		results[i].WALSlow = w.cost().Bytes - w.cost().Images
+		results[i].HOTSlow = after.hotSince(end[i])
+	}
+	took, purged := make([]time.Duration, len(tables)), make([]int, len(tables))
+	for range 10 {
+		for i, t := range tables {
+			before := time.Now()
+			res, err := t.store.Purge(ctx, idem.PurgeRequest{Limit: purgeBatch})
+			if err != nil {
+				return nil, err
+			}
+			if res.Deleted > 0 {
+				took[i] += time.Since(before)
+				purged[i] += res.Deleted
+			}
+		}
+	}
+	for i := range results {
+		results[i].PurgePerSecond = float64(purged[i]) / took[i].Seconds()
+	}
+	return results, nil
+}
+
+func over(a, b []float64) []float64 {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i] / b[i]
+	}
+	return ratios
+}
+
+func (d designTable) print() {
+	fmt.Printf("\n| %s | first runs/s | ratio | replays/s | ratio | HOT | HOT, slow closures | bytes/row | key, purge index: bytes/row | WAL: records, bytes, bytes with slow closures | purge rows/s |\n", d.Question)
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
+	for _, r := range d.Rows {
+		fmt.Printf("| %s | %.0f | %.2f | %.0f | %.2f | %.0f %% | %.0f %% | %.0f | %.0f, %.0f | %.1f, %.0f, %.0f | %.0f |\n", r.Setting, r.FirstRun, r.FirstRunRatio,
+			r.Replay, r.ReplayRatio, 100*r.HOT, 100*r.HOTSlow, r.BytesPerRow, r.KeyBytes, r.OtherIndexBytes, r.Records, r.WALBytes, r.WALSlow, r.PurgePerSecond)
+	}
+}
