@@ -1,6 +1,7 @@
 package storetests_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/pg"
 	"github.com/idem-go/idem/pg/pgtest"
+	"github.com/idem-go/idem/storetest"
 )
 
 // partitioned makes the migrations' table a partitioned one.
@@ -18,6 +20,22 @@ func partitioned(t *testing.T, db querier, by, key string) {
 		sql := strings.Replace(step.SQL, ") WITH (fillfactor = 70)", ") PARTITION BY "+by, 1)
 		sql = strings.Replace(sql, "PRIMARY KEY (user_id, scope, idempotency_key)", key, 1)
 		mustExec(t, db, sql, pgx.QueryExecModeSimpleProtocol)
+	}
+}
+
+// The suite passes on partitions as it does on a plain table, whether by the whole key or by its user.
+func TestSuiteOnPartitions(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"user_id, scope, idempotency_key", "user_id"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Open(t)
+			partitioned(t, pool, "HASH ("+by+")", "PRIMARY KEY (user_id, scope, idempotency_key)")
+			for i := range 4 {
+				mustExec(t, pool, fmt.Sprintf("CREATE TABLE part%d PARTITION OF %s FOR VALUES WITH (MODULUS 4, REMAINDER %d)", i, table, i))
+			}
+			storetest.Run(t, func(testing.TB) idem.Store { return pg.New(pool) })
+		})
 	}
 }
 
