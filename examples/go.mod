@@ -105,3 +105,5 @@ replace github.com/idem-go/idem/idemnats => ../idemnats
 replace github.com/idem-go/idem/pg/pgtest => ../pg/pgtest
 
 replace github.com/idem-go/idem/idemgrpc => ../idemgrpc
+
+replace github.com/idem-go/idem/idemcache => ../idemcache
