@@ -11,7 +11,7 @@ import (
 )
 
 // A churn is what a setting of autovacuum makes of a table whose records are
-// purged as fast as new ones come, until most of them have been replaced. The
+// purged as fast as new ones come, a hundredth of them in each cycle. The
 // server looks for work every second instead of every minute, since weeks are pressed
 // into a minute here.
 type churn struct {
@@ -21,9 +21,7 @@ type churn struct {
 	PurgeP50, PurgeP95 time.Duration
 }
 
-const churnCycles = 80 // of a hundredth of the table each
-
-func measureChurn(ctx context.Context, pool *pgxpool.Pool, rows int, pause time.Duration) ([]churn, error) {
+func measureChurn(ctx context.Context, pool *pgxpool.Pool, rows, cycles int, pause time.Duration) ([]churn, error) {
 	settings := []struct{ name, sql string }{
 		{"defaults (scale factor 0.2)", `SELECT`},
 		{"scale factor 0.1", `ALTER TABLE {{table}} SET (autovacuum_vacuum_scale_factor = 0.1)`},
@@ -52,7 +50,7 @@ func measureChurn(ctx context.Context, pool *pgxpool.Pool, rows int, pause time.
 		tables[i] = t
 	}
 	batches := make([][]float64, len(tables))
-	for cycle := range churnCycles {
+	for cycle := range cycles {
 		n := rows / 100
 		for i, t := range tables {
 			if err := t.insert(ctx, rows+cycle*n, rows+(cycle+1)*n); err != nil {

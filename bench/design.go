@@ -73,6 +73,10 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 	if !p.design {
 		return nil
 	}
+	stretch, cycles := p.stretch, 80
+	if p.short { // there are many settings
+		stretch, cycles = stretch/4, 5
+	}
 	url, stop := startServer()
 	defer stop()
 	pool, err := connect(ctx, url, designCallers)
@@ -88,6 +92,19 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 		return setting{fmt.Sprintf("fillfactor %d", n), small, []string{fmt.Sprintf(`ALTER TABLE {{table}} SET (fillfactor = %d)`, n)}}
 	}
 	drop := `DROP INDEX {{purge_index}}`
+	partitions := func(n int) setting {
+		alter := []string{
+			`CREATE TABLE {{table}}_p (LIKE {{table}} INCLUDING ALL) PARTITION BY HASH (user_id, scope, idempotency_key)`,
+			`DROP TABLE {{table}}`,
+			`ALTER TABLE {{table}}_p RENAME TO {{table}}`,
+			`ALTER TABLE {{table}} RENAME CONSTRAINT {{table}}_p_pkey TO {{key}}`,
+		}
+		for i := range n {
+			alter = append(alter, fmt.Sprintf(
+				`CREATE TABLE {{table}}_%d PARTITION OF {{table}} FOR VALUES WITH (MODULUS %d, REMAINDER %d) WITH (fillfactor = 70)`, i, n, i))
+		}
+		return setting{fmt.Sprintf("%d by hash of the key", n), small, alter}
+	}
 	questions := []struct {
 		name     string
 		settings []setting
@@ -99,13 +116,14 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 			{"none", small, []string{drop}},
 			{"btree on expires_at, which completing changes", small, []string{drop, `CREATE INDEX {{purge_index}} ON {{table}} (expires_at)`}},
 		}},
+		{"partitions", []setting{{"none", small, nil}, partitions(4), partitions(16)}},
 		{"compression, body of 300 bytes", compressions(small)},
 		{"compression, body of 2 kB", compressions(callWith(orderOf(15)))},
 		{"compression, body of 20 kB", compressions(callWith(orderOf(150)))},
 	}
 	f.Design = nil
 	for i, q := range questions {
-		rows, err := compareSettings(ctx, pool, fmt.Sprintf("design_%d", i), q.settings, p.designRows, p.rounds, p.stretch)
+		rows, err := compareSettings(ctx, pool, fmt.Sprintf("design_%d", i), q.settings, p.designRows, p.rounds, stretch)
 		if err != nil {
 			return fmt.Errorf("%s: %w", q.name, err)
 		}
@@ -113,7 +131,7 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 		d.print()
 		f.Design = append(f.Design, d)
 	}
-	f.Churn, err = measureChurn(ctx, pool, p.designRows, p.stretch/3)
+	f.Churn, err = measureChurn(ctx, pool, p.designRows, cycles, stretch/3)
 	return err
 }
 
@@ -123,6 +141,7 @@ func compressions(do call) []setting {
 		{"pglz", do, nil},
 		{"lz4", do, body(`SET COMPRESSION lz4`)},
 		{"none (EXTERNAL)", do, body(`SET STORAGE EXTERNAL`)},
+		{"pglz, toast_tuple_target 512", do, []string{`ALTER TABLE {{table}} SET (toast_tuple_target = 512)`}},
 	}
 }
 

@@ -34,7 +34,7 @@ func measure(ctx context.Context, callers int, d time.Duration, op operation) (s
 	for range callers {
 		group.Go(func() {
 			var latencies []time.Duration
-			for now := time.Now(); now.Before(finish) && ctx.Err() == nil; {
+			for now := time.Now(); ctx.Err() == nil && (len(latencies) == 0 || now.Before(finish)); {
 				if err := op(ctx, int(n.Add(1))); err != nil {
 					cancel(err)
 					return

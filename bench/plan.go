@@ -27,7 +27,7 @@ type plan struct {
 func (p *plan) shorten() {
 	p.short, p.ratios, p.design = true, true, true
 	p.rounds, p.stretch, p.callers = 1, 100*time.Millisecond, "1,16"
-	p.growth, p.purge, p.designRows = "1000,20000", 3000, 2000
+	p.growth, p.purge, p.designRows = "1000,10000", 1000, 2000
 }
 
 func (p *plan) run(ctx context.Context) error {

@@ -157,7 +157,7 @@ func (t *table) replay(ctx context.Context, _ int) error {
 // An anatomy is what the server says of a table.
 type anatomy struct {
 	Heap, Toast, Key, Purge int64 // bytes: body, its overflow, primary key, the other indexes
-	Rows, Updates, HOT      int64
+	Updates, HOT            int64
 }
 
 func (t *table) anatomy(ctx context.Context) (a anatomy, err error) {
@@ -174,18 +174,21 @@ func (t *table) anatomy(ctx context.Context) (a anatomy, err error) {
 		return a, err
 	}
 	err = t.pool.QueryRow(ctx, `
-		SELECT pg_relation_size(c.oid), coalesce(pg_total_relation_size(nullif(c.reltoastrelid, 0)), 0),
-			pg_relation_size(k.oid), pg_indexes_size(c.oid) - pg_relation_size(k.oid),
-			n_live_tup, n_tup_upd, n_tup_hot_upd
-		FROM pg_class AS c, pg_class AS k, pg_stat_user_tables AS s
-		WHERE c.oid = $1::text::regclass AND k.oid = ($1::text || '_pkey')::regclass AND s.relid = c.oid`, t.name).
-		Scan(&a.Heap, &a.Toast, &a.Key, &a.Purge, &a.Rows, &a.Updates, &a.HOT)
+		WITH t AS (
+			SELECT $1::text::regclass::oid AS oid UNION SELECT relid FROM pg_partition_tree($1::text::regclass)
+		)
+		SELECT sum(pg_relation_size(oid))::bigint, sum(coalesce(pg_total_relation_size(nullif(reltoastrelid, 0)), 0))::bigint,
+			sum(pg_relation_size(indexrelid))::bigint, sum(pg_indexes_size(oid) - pg_relation_size(indexrelid))::bigint,
+			coalesce(sum(n_tup_upd), 0)::bigint, coalesce(sum(n_tup_hot_upd), 0)::bigint
+		FROM t JOIN pg_class USING (oid) JOIN pg_index ON indrelid = oid AND indisprimary
+			LEFT JOIN pg_stat_user_tables ON relid = oid`, t.name).
+		Scan(&a.Heap, &a.Toast, &a.Key, &a.Purge, &a.Updates, &a.HOT)
 	return a, err
 }
 
 // hotSince is the share of the updates since then that touched no index.
 func (a anatomy) hotSince(then anatomy) float64 {
-	return float64(a.HOT-then.HOT) / float64(a.Updates-then.Updates)
+	return float64(a.HOT-then.HOT) / float64(max(a.Updates-then.Updates, 1))
 }
 
 // wal is what operations wrote to the write-ahead log.

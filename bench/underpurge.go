@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -54,12 +55,18 @@ func measureUnderPurge(ctx context.Context, t *table, callers, purge int, stretc
 		}
 	})
 
+	if _, err := measure(ctx, callers, stretch/4, work); err != nil { // statements are prepared, caches filled
+		return nil, err
+	}
+
 	u := &underPurge{Rows: t.rows, Callers: callers}
 	var left int
 	if err := t.pool.QueryRow(ctx, `SELECT count(*) FROM `+t.name+` WHERE purge_after <= clock_timestamp()`).Scan(&left); err != nil {
 		return nil, err
 	}
-	purge = min(purge, left)
+	if purge = min(purge, left); purge == 0 {
+		return nil, errors.New("nothing has expired")
+	}
 	var alone, under []sample
 	var purging time.Duration
 	for round := 0; purged.Load() < int64(purge) && round < mostPurgeRounds; round++ {
@@ -86,9 +93,7 @@ func measureUnderPurge(ctx context.Context, t *table, callers, purge int, stretc
 				return nil, err
 			}
 		}
-		if round > 0 { // statements were prepared, caches filled
-			alone, under = append(alone, got[0]), append(under, got[1])
-		}
+		alone, under = append(alone, got[0]), append(under, got[1])
 	}
 	if failed.Load() > 0 {
 		return nil, fmt.Errorf("%d batches of the purge failed", failed.Load())
