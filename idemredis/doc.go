@@ -16,6 +16,11 @@
 // callers one gets the claim. Completing, releasing and renewing need the token
 // of the claim. The server's TIME is the only clock.
 //
+// While two requests are under way, further callers of a store wait, and share the
+// next round trip: a pipeline of their scripts. That needs a client of one server
+// or of Sentinel with ContextTimeoutEnabled; in a Cluster each goes alone, since a
+// node that is down would hold up the requests for the others.
+//
 // # What Redis may lose
 //
 // Redis acknowledges before its replicas and, by default, its disk have what it
@@ -28,23 +33,29 @@
 // # Records
 //
 // The key is the prefix and, in braces, the SHA-256 of the identity: no text of
-// a user decides on the slot of a cluster. It is a hash with the fields
+// a user decides on the slot of a cluster. It is a string of words, with a space
+// after each:
 //
-//	state           processing, succeeded or failed
-//	hash            of the payload, and hash_version
-//	token           of the claim; absent once released
-//	execution       the execution id
-//	attempt         the number of claims
-//	reclaimed       0 or 1
-//	lease_end       of a claim
-//	completed       when the outcome was recorded
+//	1               the version of this format
 //	expires         when the record counts as absent
-//	status          of the answer, as are codec, codec_version and body;
-//	                all absent where there is nothing of the kind
-//	error_code      and error_message; absent without an error
+//	ends            when the lease does; or when the outcome was recorded
+//	state           processing, succeeded or failed
+//	token           of the claim; - once released
+//	attempt         the number of claims
+//	execution       the execution id
+//	reclaimed       0 or 1
+//	hash_version    of the payload's hash
+//	hash            of the payload
 //
-// Instants are microseconds since 1970. A record with fields that are not these
-// is [idem.ErrCorruptRecord]: nothing runs.
+// and of an outcome, behind these,
+//
+//	status          0 if it was not one that can be kept
+//	error           code and message, in Go's quotes; - without an error
+//	codec           in Go's quotes, and its version; - without a value
+//	body            all that follows, as the codec wrote it
+//
+// Instants are microseconds since 1970. A record that is not like this is
+// [idem.ErrCorruptRecord]: nothing runs.
 //
 // Every key has a time to live: a claim's is lease and retention, an outcome's
 // its retention, each rounded up to a millisecond, at most 200 years. Duplicates

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem"
@@ -13,36 +14,58 @@ func corrupt(field string) error {
 	return fmt.Errorf("%w: idemredis: %s", idem.ErrCorruptRecord, field)
 }
 
-// appendResponse appends the names and values of a response's fields. What there
-// is not has no field.
-func appendResponse(args []any, r idem.Response) []any {
-	if r.Status != 0 {
-		args = append(args, "status", int(r.Status))
+// appendClaim appends the words by which a claim is known: from the state to the
+// attempt.
+func appendClaim(b []byte, token idem.ID, attempt int) []byte {
+	holder := "-"
+	if token != (idem.ID{}) {
+		holder = token.String()
 	}
-	if r.Codec != "" {
-		args = append(args, "codec", r.Codec, "codec_version", r.CodecVersion, "body", r.Body)
-	}
-	if r.Error != nil {
-		args = append(args, "error_code", r.Error.Code, "error_message", r.Error.Message)
-	}
-	return args
+	b = append(append(append(b, idem.Processing...), ' '), holder...)
+	b = strconv.AppendInt(append(b, ' '), int64(attempt), 10)
+	return append(b, ' ')
 }
 
-// claimed reads the answer to a claim.
-func claimed(req idem.ClaimRequest, reply any) (idem.Record, error) {
-	if parts, _ := reply.([]any); len(parts) == 2 {
-		if attempt, ok := parts[1].(int64); ok {
-			now, ok := instant(parts[0])
-			if !ok {
-				return idem.Record{}, corrupt("answer")
-			}
-			expires := after(after(now, req.Lease), req.Retention)
-			return idem.Record{
-				State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
-				Attempt: int(attempt), Reclaimed: req.Reclaimed, LeaseLeft: req.Lease,
-				ExpiresAt: expires, ExpiresIn: expires.Sub(now),
-			}, nil
-		}
+// appendOrigin appends the words that stay as the claim has written them.
+func appendOrigin(b []byte, req *idem.ClaimRequest) []byte {
+	reclaimed := " 0 "
+	if req.Reclaimed {
+		reclaimed = " 1 "
+	}
+	b = append(append(b, req.ExecutionID.String()...), reclaimed...)
+	b = strconv.AppendInt(b, int64(req.Hash.Version), 10)
+	b = append(append(b, ' '), req.Hash.Sum...)
+	return append(b, ' ')
+}
+
+// appendResponse appends the words of a response. A dash stands for an error or a
+// value that there is not.
+func appendResponse(b []byte, r *idem.Response) []byte {
+	b = strconv.AppendInt(b, int64(r.Status), 10)
+	if r.Error == nil {
+		b = append(b, " - "...)
+	} else {
+		b = strconv.AppendQuote(append(b, ' '), r.Error.Code)
+		b = strconv.AppendQuote(append(b, ' '), r.Error.Message)
+		b = append(b, ' ')
+	}
+	if r.Codec == "" {
+		return append(b, "- "...)
+	}
+	b = strconv.AppendQuote(b, r.Codec)
+	b = strconv.AppendInt(append(b, ' '), int64(r.CodecVersion), 10)
+	return append(append(b, ' '), r.Body...)
+}
+
+// claimed reads the answer to a claim: the time alone means that it was made.
+func claimed(req *idem.ClaimRequest, attempt int, reply any) (idem.Record, error) {
+	if us, ok := reply.(int64); ok {
+		expires := after(after(time.UnixMicro(us), req.Lease), req.Retention)
+		return idem.Record{
+			State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
+			Attempt: attempt, Reclaimed: req.Reclaimed, LeaseLeft: req.Lease,
+			ExpiresAt: expires, ExpiresIn: expires.Sub(time.UnixMicro(us)),
+		}, nil
 	}
 	rec, _, err := found(reply)
 	return rec, err
@@ -56,51 +79,48 @@ func after(t time.Time, d time.Duration) time.Time {
 // found reads the time and, if there is one, the record.
 func found(reply any) (rec idem.Record, ok bool, err error) {
 	parts, _ := reply.([]any)
-	if len(parts) == 1 {
-		return idem.Record{}, false, nil
-	}
 	if len(parts) != 2 {
 		return idem.Record{}, false, corrupt("answer")
 	}
-	now, isTime := instant(parts[0])
-	fields, isList := parts[1].([]any)
-	if !isTime || !isList {
+	if parts[1] == nil {
+		return idem.Record{}, false, nil
+	}
+	now, isTime := parts[0].(int64)
+	text, isText := parts[1].(string)
+	if !isTime || !isText {
 		return idem.Record{}, false, corrupt("answer")
 	}
-	rec, err = decode(fields, now)
+	rec, err = decode(text, time.UnixMicro(now))
 	return rec, err == nil, err
 }
 
 // decode reads a record. Whatever is not as the scripts write it is refused:
 // another version may have meant something by it.
-func decode(fields []any, now time.Time) (idem.Record, error) {
-	d := decoder{values: make(map[string]string, len(fields)/2)}
-	for i := 0; i+1 < len(fields); i += 2 {
-		name, _ := fields[i].(string)
-		value, ok := fields[i+1].(string)
-		if !ok {
-			return idem.Record{}, corrupt("answer")
-		}
-		d.values[name] = value
+func decode(text string, now time.Time) (idem.Record, error) {
+	d := decoder{rest: text}
+	if d.word("version") != "1" {
+		d.fail("version")
 	}
-	rec := idem.Record{
-		State:       idem.State(d.text("state")),
-		Hash:        idem.Hash{Version: d.number("hash_version"), Sum: d.text("hash")},
-		ExecutionID: d.id("execution"),
-		Attempt:     d.number("attempt"),
-		Reclaimed:   d.flag("reclaimed"),
-		ExpiresAt:   d.instant("expires"),
+	var rec idem.Record
+	rec.ExpiresAt = d.instant("expires")
+	ends := d.instant("ends")
+	rec.State = idem.State(d.word("state"))
+	if rec.State != idem.Processing || !d.absent() { // only a claim can be released
+		rec.Token = d.id("token")
 	}
+	rec.Attempt = d.number("attempt")
+	rec.ExecutionID = d.id("execution")
+	rec.Reclaimed = d.flag("reclaimed")
+	rec.Hash = idem.Hash{Version: d.number("hash version"), Sum: d.word("hash")}
 	rec.ExpiresIn = rec.ExpiresAt.Sub(now)
 	switch rec.State {
 	case idem.Processing:
-		if d.has("token") {
-			rec.Token = d.id("token")
+		rec.LeaseLeft = ends.Sub(now)
+		if d.rest != "" {
+			d.fail("something behind the record")
 		}
-		rec.LeaseLeft = d.instant("lease_end").Sub(now)
 	case idem.Succeeded, idem.Failed:
-		rec.Token, rec.CompletedAt = d.id("token"), d.instant("completed")
-		d.text("lease_end") // of the claim: says nothing any more
+		rec.CompletedAt = ends
 		rec.Response = d.response()
 	default:
 		d.fail("state")
@@ -108,20 +128,17 @@ func decode(fields []any, now time.Time) (idem.Record, error) {
 	if rec.Attempt < 1 {
 		d.fail("attempt")
 	}
-	if d.err == nil && len(d.values) > 0 {
-		d.fail("a field of unknown name")
-	}
 	if d.err != nil {
 		return idem.Record{}, d.err
 	}
 	return rec, nil
 }
 
-// A decoder takes values out of a record, so that what is left in the end is
-// unknown. It keeps the first error.
+// A decoder takes words, each of which a space ends, from the front of a record.
+// It keeps the first error.
 type decoder struct {
-	values map[string]string
-	err    error
+	rest string
+	err  error
 }
 
 func (d *decoder) fail(field string) {
@@ -130,22 +147,34 @@ func (d *decoder) fail(field string) {
 	}
 }
 
-func (d *decoder) has(field string) bool {
-	_, ok := d.values[field]
+func (d *decoder) word(field string) string {
+	word, rest, ok := strings.Cut(d.rest, " ")
+	if !ok || word == "" {
+		d.fail(field)
+	}
+	d.rest = rest
+	return word
+}
+
+// absent takes a dash, if there is one.
+func (d *decoder) absent() (ok bool) {
+	d.rest, ok = strings.CutPrefix(d.rest, "- ")
 	return ok
 }
 
-func (d *decoder) text(field string) string {
-	v, ok := d.values[field]
-	if !ok {
+func (d *decoder) quoted(field string) string {
+	quoted, err := strconv.QuotedPrefix(d.rest)
+	text, err2 := strconv.Unquote(quoted)
+	rest, ok := strings.CutPrefix(d.rest[len(quoted):], " ")
+	if err != nil || err2 != nil || !ok || quoted[0] != '"' {
 		d.fail(field)
 	}
-	delete(d.values, field)
-	return v
+	d.rest = rest
+	return text
 }
 
 func (d *decoder) number(field string) int {
-	n, err := strconv.Atoi(d.text(field))
+	n, err := strconv.Atoi(d.word(field))
 	if err != nil {
 		d.fail(field)
 	}
@@ -153,23 +182,24 @@ func (d *decoder) number(field string) int {
 }
 
 func (d *decoder) flag(field string) bool {
-	v := d.text(field)
+	v := d.word(field)
 	if v != "0" && v != "1" {
 		d.fail(field)
 	}
 	return v == "1"
 }
 
+// instant takes microseconds since 1970.
 func (d *decoder) instant(field string) time.Time {
-	t, ok := instant(d.text(field))
-	if !ok {
+	us, err := strconv.ParseInt(d.word(field), 10, 64)
+	if err != nil || us <= 0 {
 		d.fail(field)
 	}
-	return t
+	return time.UnixMicro(us)
 }
 
 func (d *decoder) id(field string) (id idem.ID) {
-	v := d.text(field)
+	v := d.word(field)
 	if len(v) == 36 {
 		_, _ = hex.Decode(id[:], []byte(v[:8]+v[9:13]+v[14:18]+v[19:23]+v[24:]))
 	}
@@ -180,24 +210,20 @@ func (d *decoder) id(field string) (id idem.ID) {
 }
 
 func (d *decoder) response() (r idem.Response) {
-	if d.has("status") {
-		r.Status = idem.Status(d.number("status"))
+	r.Status = idem.Status(d.number("status"))
+	if !d.absent() {
+		r.Error = &idem.ErrorValue{Code: d.quoted("error code"), Message: d.quoted("error message")}
 	}
-	if d.has("codec") || d.has("body") {
-		r.Codec, r.CodecVersion, r.Body = d.text("codec"), d.number("codec_version"), []byte(d.text("body"))
-		if r.Codec == "" {
-			d.fail("codec")
+	if d.absent() {
+		if d.rest != "" {
+			d.fail("a value without a codec")
 		}
+		return r
 	}
-	if d.has("error_code") || d.has("error_message") {
-		r.Error = &idem.ErrorValue{Code: d.text("error_code"), Message: d.text("error_message")}
+	r.Codec, r.CodecVersion = d.quoted("codec"), d.number("codec version")
+	r.Body = []byte(d.rest)
+	if r.Codec == "" {
+		d.fail("codec")
 	}
 	return r
-}
-
-// instant reads microseconds since 1970.
-func instant(v any) (time.Time, bool) {
-	text, _ := v.(string)
-	us, err := strconv.ParseInt(text, 10, 64)
-	return time.UnixMicro(us), err == nil && us > 0
 }

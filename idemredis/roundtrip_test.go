@@ -65,13 +65,13 @@ func TestScriptFlush(t *testing.T) {
 	if !hasBinary(t) {
 		return
 	}
-	c := start(t).client(t)
+	c := start(t).client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	s := idemredis.New(c)
 	var runs atomic.Int64
 	var callers sync.WaitGroup
-	for i := range 4 {
+	for i := range 20 {
 		callers.Go(func() {
-			for n := range 50 {
+			for n := range 10 {
 				if _, err := idem.Do(t.Context(), s, numbered(100*i+n), "payload", func(ctx context.Context) (string, idem.Status, error) {
 					runs.Add(1)
 					return "done", 201, c.ScriptFlush(ctx).Err()

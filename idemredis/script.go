@@ -23,19 +23,39 @@ var (
 	renew string
 	//go:embed scripts/lookup.lua
 	lookup string
+	//go:embed scripts/held.lua
+	held string
+	//go:embed scripts/write.lua
+	write string
 )
 
 var (
-	claimScript    = redis.NewScript(common + claim)
-	completeScript = redis.NewScript(common + complete)
-	releaseScript  = redis.NewScript(common + release)
-	renewScript    = redis.NewScript(common + renew)
+	claimScript    = redis.NewScript(common + claim + write)
+	completeScript = redis.NewScript(common + held + complete + write)
+	releaseScript  = redis.NewScript(common + held + release + write)
+	renewScript    = redis.NewScript(common + held + renew + write)
 	lookupScript   = redis.NewScript(common + lookup)
 )
 
-// run runs a script on the key's record: by its digest, or, on a server that
-// does not know it (yet, or after SCRIPT FLUSH), by its text. A script that
-// returns nothing did not find the claim that it was to change.
+// A request is a script to run on the record of a key.
+type request struct {
+	script *redis.Script
+	keys   []string
+	args   []any
+
+	// Of combiner.
+	turn chan []*request // is sent once: the batch to lead, or nothing if it was sent
+	cmd  *redis.Cmd      // then the answer
+}
+
+// send runs the script: by its digest, or, on a server that does not know it
+// (yet, or after SCRIPT FLUSH), by its text.
+func (r *request) send(ctx context.Context, client redis.Scripter) (any, error) {
+	return r.script.Run(ctx, client, r.keys, r.args...).Result()
+}
+
+// run runs a script on the key's record. One that returns nothing did not find
+// the claim that it was to change.
 //
 // A client that is not told so (ContextTimeoutEnabled) does not look at ctx while
 // it waits for the answer. Then the request has a goroutine of its own, which is
@@ -44,9 +64,13 @@ func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, arg
 	if err := s.refuse(ctx); err != nil {
 		return nil, err
 	}
-	keys := []string{s.recordKey(key)}
+	r := &request{script: script, keys: []string{s.recordKey(key)}, args: args}
 	if _, ends := ctx.Deadline(); ends && s.minds {
-		reply, err := script.Run(ctx, s.client, keys, args...).Result()
+		if s.combiner != nil {
+			reply, err := s.combiner.do(ctx, r)
+			return reply, classify(err)
+		}
+		reply, err := r.send(ctx, s.client)
 		return reply, classify(err)
 	}
 	type answer struct {
@@ -55,7 +79,7 @@ func (s *Store) run(ctx context.Context, script *redis.Script, key idem.Key, arg
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		reply, err := script.Run(ctx, s.client, keys, args...).Result()
+		reply, err := r.send(ctx, s.client)
 		answers <- answer{reply, err}
 	}()
 	select {

@@ -27,10 +27,11 @@ func WithPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefi
 
 // Store is an [idem.Store] in Redis. Use [New]. It is safe for concurrent use.
 type Store struct {
-	client redis.UniversalClient
-	prefix string
-	minds  bool  // the client gives requests up at the deadline of their context
-	err    error // of the options: returned by every method
+	client   redis.UniversalClient
+	prefix   string
+	minds    bool      // the client gives requests up at the deadline of their context
+	combiner *combiner // of a client of one server that minds deadlines; else nil
+	err      error     // of the options: returned by every method
 }
 
 var _ idem.Store = (*Store)(nil)
@@ -65,6 +66,9 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 		s.err = errPrefix
 	}
 	s.minds = s.err == nil && mindsDeadlines(client)
+	if c, ok := client.(*redis.Client); ok && s.minds {
+		s.combiner = &combiner{client: c}
+	}
 	s.err = idem.Permanent(s.err)
 	return s
 }
@@ -90,37 +94,34 @@ func (s *Store) recordKey(k idem.Key) string {
 
 // Claim implements [idem.Store] in one round trip.
 func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	args := make([]any, 7, 10)
-	args[0], args[1] = req.Token.String(), req.ExecutionID.String()
-	args[2], args[3], args[4] = req.Hash.Sum, req.Hash.Version, req.Reclaimed
-	args[5], args[6] = microseconds(req.Lease), microseconds(req.Retention)
+	attempt := 1
+	if req.Replace != nil {
+		attempt = req.Replace.Attempt + 1
+	}
+	words := appendOrigin(appendClaim(make([]byte, 0, 192), req.Token, attempt), &req)
+	args := append(make([]any, 0, 4), microseconds(req.Lease), microseconds(req.Retention), words)
 	if seen := req.Replace; seen != nil {
-		token := ""
-		if seen.Token != (idem.ID{}) {
-			token = seen.Token.String()
-		}
-		args = append(args, string(seen.State), token, seen.Attempt)
+		args = append(args, appendClaim(nil, seen.Token, seen.Attempt))
 	}
 	reply, err := s.run(ctx, claimScript, req.Key, args...)
 	if err != nil {
 		return idem.Record{}, err
 	}
-	return claimed(req, reply)
+	return claimed(&req, attempt, reply)
 }
 
 // Complete implements [idem.Store] in one round trip.
 func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
-	args := make([]any, 3, 15)
-	args[0], args[1], args[2] = req.Token.String(), string(req.State), microseconds(req.Retention)
-	reply, err := s.run(ctx, completeScript, req.Key, appendResponse(args, req.Response)...)
+	words := appendResponse(make([]byte, 0, 64+len(req.Response.Body)), &req.Response)
+	reply, err := s.run(ctx, completeScript, req.Key, req.Token.String(), string(req.State), microseconds(req.Retention), words)
 	if err != nil {
 		return time.Time{}, err
 	}
-	completed, ok := instant(reply)
+	completed, ok := reply.(int64)
 	if !ok {
-		return time.Time{}, corrupt("completed")
+		return time.Time{}, corrupt("answer")
 	}
-	return completed, nil
+	return time.UnixMicro(completed), nil
 }
 
 // Release implements [idem.Store] in one round trip.

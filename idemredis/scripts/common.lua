@@ -5,17 +5,12 @@ local key = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local function int(n) return string.format('%.0f', n) end
-
--- Gives the key the time to live of a record that expires then: rounded up to
--- the millisecond, and 200 years at most.
-local function expire(at)
-	redis.call('PEXPIREAT', key, int(math.ceil(math.min(at, now + 6307200000000000) / 1000)))
-end
-
--- Reports whether the key has a record that has not expired and that the token
--- made, and the record's state. A record with no token is held by none.
-local function held(token)
-	local r = redis.call('HMGET', key, 'token', 'state', 'expires')
-	return r[1] == token and now < (tonumber(r[3]) or now), r[2]
+-- The record, a string of words, and where those from the state on begin. What is
+-- not as the store writes it has none of these; what has expired is absent.
+local record = redis.call('GET', key)
+local expires, ends, from
+if record then
+	expires, ends, from = string.match(record, '^1 (%d+) (%d+) ()')
+	expires, ends = tonumber(expires), tonumber(ends)
+	if expires and expires <= now then record, from = false, nil end
 end
