@@ -3,6 +3,7 @@ module github.com/idem-go/idem/bench
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/idem-go/idem v0.1.0
 	github.com/idem-go/idem/idemcache v0.1.0
 	github.com/idem-go/idem/pg/pgtest v0.1.0

@@ -79,7 +79,7 @@ func drawRatios(file string, rows []row) error {
 	}
 	p.X.Tick.Marker = ticksAt(callers...)
 	p.Y.Tick.Marker = ticksAt(.25, .5, .75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
-	p.Y.Min, p.Y.Max = low/1.05, high*1.05
+	p.Y.Min, p.Y.Max = low/1.05, high*math.Pow(high/low, .45) // room for the legend
 	p.X.Min, p.X.Max = callers[0]/1.25, callers[len(callers)-1]*1.25
 	return save(p, file)
 }
@@ -109,7 +109,16 @@ func drawGrowth(file string, all []growth) error {
 	}
 	p.X.Tick.Marker = ticksAt(rows...)
 	p.X.Min, p.X.Max = rows[0]/1.5, rows[len(rows)-1]*1.5
-	p.Y.Min, p.Y.Max = 0, p.Y.Max*1.1
+	p.Y.Min, p.Y.Max = 0, p.Y.Max*1.3 // room for the legend
+	step := math.Pow(10, math.Floor(math.Log10(p.Y.Max)))
+	if p.Y.Max/step < 3 {
+		step /= 4
+	}
+	var ticks []float64
+	for y := 0.; y <= p.Y.Max; y += step {
+		ticks = append(ticks, y)
+	}
+	p.Y.Tick.Marker = ticksAt(ticks...)
 	return save(p, file)
 }
 
@@ -157,7 +166,7 @@ func newPlot(title, x, y string) *plot.Plot {
 
 func save(p *plot.Plot, file string) error {
 	canvas := vgsvg.New(18*vg.Centimeter, 11*vg.Centimeter)
-	p.Draw(draw.New(canvas))
+	p.Draw(draw.Crop(draw.New(canvas), 4, -24, 4, -4))
 	out, err := os.Create(file)
 	if err != nil {
 		return err
@@ -176,7 +185,7 @@ func ticksAt(values ...float64) plot.ConstantTicks {
 		switch {
 		case v >= 1e6:
 			label = fmt.Sprintf("%g million", v/1e6)
-		case v >= 1e3:
+		case v >= 1e4:
 			label = fmt.Sprintf("%g thousand", v/1e3)
 		}
 		ticks[i] = plot.Tick{Value: v, Label: label}
