@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,8 +13,7 @@ import (
 )
 
 // A growth is how the library does on a table of some size. The tables of all
-// sizes stand side by side, each is measured in turn, and ratios are those of
-// neighbours in time.
+// sizes stand side by side, and a caller goes from one to the next with each call.
 type growth struct {
 	Rows int
 
@@ -76,31 +74,41 @@ func measureGrowth(ctx context.Context, pool *pgxpool.Pool, sizes []int, rounds 
 		return nil, nil, err
 	}
 
-	type series struct{ first, claim, replay []sample }
-	measured := make([]series, len(sizes))
+	// One caller goes from table to table, so that the machine's mood is in all of
+	// them alike.
+	claims := make([][]time.Duration, len(tables))
+	var firstRuns, replays []operation
+	for i, t := range tables {
+		firstRuns = append(firstRuns, t.firstRun(func(d time.Duration) { claims[i] = append(claims[i], d) }))
+		replays = append(replays, t.replay)
+	}
+	first, claim, replay := make([][]sample, len(tables)), make([][]sample, len(tables)), make([][]sample, len(tables))
+	for round := range rounds + 1 {
+		clear(claims)
+		a, err := measureTurns(ctx, time.Duration(len(tables))*stretch, firstRuns)
+		if err != nil {
+			return nil, nil, err
+		}
+		b, err := measureTurns(ctx, time.Duration(len(tables))*stretch, replays)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range tables {
+			if round > 0 { // statements were prepared, caches filled
+				first[i], replay[i] = append(first[i], a[i]), append(replay[i], b[i])
+				claim[i] = append(claim[i], sampleOf(claims[i]))
+			}
+		}
+	}
 	result := make([]growth, len(sizes))
 	firstWAL, replayWAL := make([]wal, len(sizes)), make([]wal, len(sizes))
-	for round := range rounds + 1 {
-		for j := range tables {
-			i := (round + j) % len(tables) // who is first changes
-			t, m := tables[i], &measured[i]
-			var claims []time.Duration
-			first, w, err := measureWAL(ctx, pool, 1, stretch, t.firstRun(func(d time.Duration) { claims = append(claims, d) }))
-			if err != nil {
-				return nil, nil, err
-			}
-			replay, rw, err := measureWAL(ctx, pool, 1, stretch, t.replay)
-			if err != nil {
-				return nil, nil, err
-			}
-			if round == 0 {
-				continue // statements were prepared, caches filled
-			}
-			slices.Sort(claims)
-			m.first, m.replay = append(m.first, first), append(m.replay, replay)
-			m.claim = append(m.claim, sample{p50: claims[len(claims)/2], p99: claims[len(claims)*99/100]})
-			firstWAL[i].add(w)
-			replayWAL[i].add(rw)
+	for i, t := range tables {
+		var err error
+		if _, firstWAL[i], err = measureWAL(ctx, pool, 1, 2*stretch, firstRuns[i]); err != nil {
+			return nil, nil, err
+		}
+		if _, replayWAL[i], err = measureWAL(ctx, pool, 1, 2*stretch, t.replay); err != nil {
+			return nil, nil, err
 		}
 	}
 	for i, t := range tables {
@@ -111,8 +119,8 @@ func measureGrowth(ctx context.Context, pool *pgxpool.Pool, sizes []int, rounds 
 		n := float64(t.rows)
 		result[i] = growth{
 			Rows:     t.rows,
-			FirstRun: latencyOf(measured[i].first, measured[0].first), Claim: latencyOf(measured[i].claim, measured[0].claim),
-			Replay:    latencyOf(measured[i].replay, measured[0].replay),
+			FirstRun: latencyOf(first[i], first[0]), Claim: latencyOf(claim[i], claim[0]),
+			Replay:    latencyOf(replay[i], replay[0]),
 			HeapBytes: float64(start[i].Heap) / n, KeyBytes: float64(start[i].Key) / n, PurgeBytes: float64(start[i].Purge) / n,
 			HOT: a.hotSince(start[i]), FirstRunWAL: firstWAL[i].cost(), ReplayWAL: replayWAL[i].cost(),
 		}

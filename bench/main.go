@@ -69,7 +69,7 @@ func main() {
 	p := plan{
 		ratios: *all || !*redraw && *growth == "" && !*design,
 		rounds: *rounds, stretch: *stretch, callers: *callers, only: *only,
-		growth: *growth, purge: 1_000_000, design: *design || *all, designRows: 200_000, out: *out, plots: *plots,
+		growth: *growth, purge: 1_000_000, design: *design || *all, designRows: 100_000, out: *out, plots: *plots,
 	}
 	switch {
 	case *short:

@@ -53,13 +53,36 @@ func measure(ctx context.Context, callers int, d time.Duration, op operation) (s
 	if err := context.Cause(ctx); err != nil {
 		return sample{}, err
 	}
-	slices.Sort(all)
-	return sample{
-		operations: len(all),
-		perSecond:  float64(len(all)) / took.Seconds(),
-		p50:        all[len(all)/2],
-		p99:        all[len(all)*99/100],
-	}, nil
+	s := sampleOf(all)
+	s.perSecond = float64(len(all)) / took.Seconds()
+	return s, nil
+}
+
+func sampleOf(latencies []time.Duration) sample {
+	slices.Sort(latencies)
+	n := len(latencies)
+	return sample{operations: n, p50: latencies[n/2], p99: latencies[n*99/100]}
+}
+
+// measureTurns lets one caller work for d, with one operation after the other in
+// turn, and returns the latency of each.
+func measureTurns(ctx context.Context, d time.Duration, ops []operation) ([]sample, error) {
+	latencies := make([][]time.Duration, len(ops))
+	finish := time.Now().Add(d)
+	for n := 0; n == 0 || time.Now().Before(finish); n++ {
+		for i, op := range ops {
+			start := time.Now()
+			if err := op(ctx, n); err != nil {
+				return nil, err
+			}
+			latencies[i] = append(latencies[i], time.Since(start))
+		}
+	}
+	samples := make([]sample, len(ops))
+	for i := range samples {
+		samples[i] = sampleOf(latencies[i])
+	}
+	return samples, nil
 }
 
 // A comparison is what interleaved rounds of two sides came to: the median of

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/md5"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -76,7 +77,8 @@ func key(i int) idem.Key {
 }
 
 const (
-	fillBatch = 1_000_000
+	fillBatch = 100_000
+	fillConns = 4
 
 	// Two weeks of records, from the oldest to the newest, the expired ones first.
 	fill = `
@@ -115,15 +117,30 @@ func (t *table) fill(ctx context.Context, n, expired int) error {
 		`VACUUM ANALYZE {{table}}`)
 }
 
-// insert makes more rows of the same record.
+// insert makes more rows of the same record, over a few connections.
 func (t *table) insert(ctx context.Context, from, to int) error {
-	for ; from < to; from += fillBatch {
-		sql := fmt.Sprintf(fill, strings.Join(scopes, "','"), len(scopes), from, min(from+fillBatch, to)-1, t.expired, t.rows)
-		if err := t.exec(ctx, sql); err != nil {
-			return err
-		}
+	batches := make(chan string)
+	failed := make(chan error, fillConns)
+	for range fillConns {
+		go func() {
+			var err error
+			for sql := range batches {
+				if err == nil {
+					err = t.exec(ctx, sql)
+				}
+			}
+			failed <- err
+		}()
 	}
-	return nil
+	for ; from < to; from += fillBatch {
+		batches <- fmt.Sprintf(fill, strings.Join(scopes, "','"), len(scopes), from, min(from+fillBatch, to)-1, t.expired, t.rows)
+	}
+	close(batches)
+	var err error
+	for range fillConns {
+		err = errors.Join(err, <-failed)
+	}
+	return err
 }
 
 // firstRun runs with a key that is new. claimed, if there is one, is told how

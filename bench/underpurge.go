@@ -23,7 +23,7 @@ type underPurge struct {
 	HOT                   float64
 }
 
-const mostPurgeRounds = 60
+const mostPurgeRounds = 100
 
 func measureUnderPurge(ctx context.Context, t *table, callers, purge int, stretch time.Duration) (*underPurge, error) {
 	var began time.Time
