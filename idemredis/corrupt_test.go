@@ -40,7 +40,7 @@ func TestB15ARecordThatCannotBeReadDoesNotRun(t *testing.T) {
 		"an endless end":             set(expires, strings.Repeat("9", 400)),
 		"no token":                   set(token, "-"),
 		"a token":                    set(token, secret),
-		"the zero token":             set(token, idem.ID{}.String()),
+		"the zero token":             set(token, strings.Repeat("0", 32)),
 		"an execution":               set(execution, secret),
 		"attempt zero":               set(attempt, "0"),
 		"reclaimed":                  set(reclaimed, secret),

@@ -40,9 +40,9 @@
 //	expires         when the record counts as absent
 //	ends            when the lease does; or when the outcome was recorded
 //	state           processing, succeeded or failed
-//	token           of the claim; - once released
+//	token           of the claim, in hexadecimal; - once released
 //	attempt         the number of claims
-//	execution       the execution id
+//	execution       the execution id, in hexadecimal without dashes
 //	reclaimed       0 or 1
 //	hash_version    of the payload's hash
 //	hash            of the payload

@@ -17,11 +17,12 @@ func corrupt(field string) error {
 // appendClaim appends the words by which a claim is known: from the state to the
 // attempt.
 func appendClaim(b []byte, token idem.ID, attempt int) []byte {
-	holder := "-"
-	if token != (idem.ID{}) {
-		holder = token.String()
+	b = append(append(b, idem.Processing...), ' ')
+	if token == (idem.ID{}) {
+		b = append(b, '-')
+	} else {
+		b = hex.AppendEncode(b, token[:])
 	}
-	b = append(append(append(b, idem.Processing...), ' '), holder...)
 	b = strconv.AppendInt(append(b, ' '), int64(attempt), 10)
 	return append(b, ' ')
 }
@@ -32,7 +33,7 @@ func appendOrigin(b []byte, req *idem.ClaimRequest) []byte {
 	if req.Reclaimed {
 		reclaimed = " 1 "
 	}
-	b = append(append(b, req.ExecutionID.String()...), reclaimed...)
+	b = append(hex.AppendEncode(b, req.ExecutionID[:]), reclaimed...)
 	b = strconv.AppendInt(b, int64(req.Hash.Version), 10)
 	b = append(append(b, ' '), req.Hash.Sum...)
 	return append(b, ' ')
@@ -76,7 +77,8 @@ func after(t time.Time, d time.Duration) time.Time {
 	return time.UnixMicro(t.UnixMicro() + microseconds(d))
 }
 
-// found reads the time and, if there is one, the record.
+// found reads the time and, if there is one, the record. Instead of the time there
+// may be the milliseconds that are left of a settled record, as a negative number.
 func found(reply any) (rec idem.Record, ok bool, err error) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
@@ -85,25 +87,35 @@ func found(reply any) (rec idem.Record, ok bool, err error) {
 	if parts[1] == nil {
 		return idem.Record{}, false, nil
 	}
-	now, isTime := parts[0].(int64)
+	n, isNumber := parts[0].(int64)
 	text, isText := parts[1].(string)
-	if !isTime || !isText {
+	if !isNumber || !isText {
 		return idem.Record{}, false, corrupt("answer")
 	}
-	rec, err = decode(text, time.UnixMicro(now))
-	return rec, err == nil, err
+	rec, ends, err := decode(text)
+	if err != nil {
+		return idem.Record{}, false, err
+	}
+	if n < 0 {
+		rec.ExpiresIn = time.Duration(-n) * time.Millisecond
+		return rec, true, nil
+	}
+	now := time.UnixMicro(n)
+	rec.ExpiresIn = rec.ExpiresAt.Sub(now)
+	if rec.State == idem.Processing {
+		rec.LeaseLeft = ends.Sub(now)
+	}
+	return rec, true, nil
 }
 
 // decode reads a record. Whatever is not as the scripts write it is refused:
 // another version may have meant something by it.
-func decode(text string, now time.Time) (idem.Record, error) {
+func decode(text string) (rec idem.Record, ends time.Time, err error) {
 	d := decoder{rest: text}
 	if d.word("version") != "1" {
 		d.fail("version")
 	}
-	var rec idem.Record
-	rec.ExpiresAt = d.instant("expires")
-	ends := d.instant("ends")
+	rec.ExpiresAt, ends = d.instant("expires"), d.instant("ends")
 	rec.State = idem.State(d.word("state"))
 	if rec.State != idem.Processing || !d.absent() { // only a claim can be released
 		rec.Token = d.id("token")
@@ -112,10 +124,8 @@ func decode(text string, now time.Time) (idem.Record, error) {
 	rec.ExecutionID = d.id("execution")
 	rec.Reclaimed = d.flag("reclaimed")
 	rec.Hash = idem.Hash{Version: d.number("hash version"), Sum: d.word("hash")}
-	rec.ExpiresIn = rec.ExpiresAt.Sub(now)
 	switch rec.State {
 	case idem.Processing:
-		rec.LeaseLeft = ends.Sub(now)
 		if d.rest != "" {
 			d.fail("something behind the record")
 		}
@@ -129,9 +139,9 @@ func decode(text string, now time.Time) (idem.Record, error) {
 		d.fail("attempt")
 	}
 	if d.err != nil {
-		return idem.Record{}, d.err
+		return idem.Record{}, ends, d.err
 	}
-	return rec, nil
+	return rec, ends, nil
 }
 
 // A decoder takes words, each of which a space ends, from the front of a record.
@@ -199,11 +209,12 @@ func (d *decoder) instant(field string) time.Time {
 }
 
 func (d *decoder) id(field string) (id idem.ID) {
-	v := d.word(field)
-	if len(v) == 36 {
-		_, _ = hex.Decode(id[:], []byte(v[:8]+v[9:13]+v[14:18]+v[19:23]+v[24:]))
+	digits := d.word(field)
+	if len(digits) != 2*len(id) {
+		d.fail(field)
+		return id
 	}
-	if id == (idem.ID{}) || id.String() != v {
+	if _, err := hex.Decode(id[:], []byte(digits)); err != nil || id == (idem.ID{}) {
 		d.fail(field)
 	}
 	return id

@@ -11,6 +11,10 @@ import (
 )
 
 var (
+	//go:embed scripts/record.lua
+	record string
+	//go:embed scripts/replay.lua
+	replay string
 	//go:embed scripts/common.lua
 	common string
 	//go:embed scripts/claim.lua
@@ -30,11 +34,11 @@ var (
 )
 
 var (
-	claimScript    = redis.NewScript(common + claim + write)
-	completeScript = redis.NewScript(common + held + complete + write)
-	releaseScript  = redis.NewScript(common + held + release + write)
-	renewScript    = redis.NewScript(common + held + renew + write)
-	lookupScript   = redis.NewScript(common + lookup)
+	claimScript    = redis.NewScript(record + replay + common + claim + write)
+	completeScript = redis.NewScript(record + common + held + complete + write)
+	releaseScript  = redis.NewScript(record + common + held + release + write)
+	renewScript    = redis.NewScript(record + common + held + renew + write)
+	lookupScript   = redis.NewScript(record + common + lookup)
 )
 
 // A request is a script to run on the record of a key.

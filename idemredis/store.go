@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
@@ -113,7 +114,7 @@ func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, 
 // Complete implements [idem.Store] in one round trip.
 func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
 	words := appendResponse(make([]byte, 0, 64+len(req.Response.Body)), &req.Response)
-	reply, err := s.run(ctx, completeScript, req.Key, req.Token.String(), string(req.State), microseconds(req.Retention), words)
+	reply, err := s.run(ctx, completeScript, req.Key, hex.EncodeToString(req.Token[:]), string(req.State), microseconds(req.Retention), words)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -126,13 +127,13 @@ func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (time.Ti
 
 // Release implements [idem.Store] in one round trip.
 func (s *Store) Release(ctx context.Context, req idem.ReleaseRequest) error {
-	_, err := s.run(ctx, releaseScript, req.Key, req.Token.String(), microseconds(req.Retention))
+	_, err := s.run(ctx, releaseScript, req.Key, hex.EncodeToString(req.Token[:]), microseconds(req.Retention))
 	return err
 }
 
 // Renew implements [idem.Store] in one round trip.
 func (s *Store) Renew(ctx context.Context, req idem.RenewRequest) error {
-	_, err := s.run(ctx, renewScript, req.Key, req.Token.String(), microseconds(req.Lease), microseconds(req.Retention))
+	_, err := s.run(ctx, renewScript, req.Key, hex.EncodeToString(req.Token[:]), microseconds(req.Lease), microseconds(req.Retention))
 	return err
 }
 

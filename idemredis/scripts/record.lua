@@ -1,0 +1,3 @@
+-- Begins every script.
+local key = KEYS[1]
+local record = redis.call('GET', key)
