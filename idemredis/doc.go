@@ -14,7 +14,7 @@
 //
 // A record is one key, and each operation one Lua script: of any number of
 // callers one gets the claim. Completing, releasing and renewing need the token
-// of the claim. The server's TIME is the only clock.
+// of the claim. The server's clock is the only one.
 //
 // While two requests are under way, further callers of a store wait, and share the
 // next round trip: a pipeline of their scripts. That needs a client of one server
@@ -59,6 +59,7 @@
 //
 // Every key has a time to live: a claim's is lease and retention, an outcome's
 // its retention, each rounded up to a millisecond, at most 200 years. Duplicates
-// do not prolong it. If somebody takes it away, the next claim gives it back; a
-// record that is past its end counts as absent even if Redis still has it.
+// do not prolong it. If somebody takes it away, the next claim gives it back, and a
+// record that is past its end counts as absent even if Redis still has it. If
+// somebody gives an outcome another time to live, it is kept for that time.
 package idemredis
