@@ -3,10 +3,7 @@ package idemcache_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,99 +17,6 @@ import (
 	"github.com/idem-go/idem/memstore"
 	"github.com/idem-go/idem/storetest"
 )
-
-func cached(t testing.TB, store idem.Store) *idemcache.Store {
-	t.Helper()
-	s, err := idemcache.New(store, 64<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// counted is a store that counts what it is asked, and may be down.
-type counted struct {
-	idem.Store
-	asked atomic.Int64
-	down  atomic.Bool
-}
-
-var errDown = errors.New("down")
-
-func (s *counted) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	s.asked.Add(1)
-	if s.down.Load() {
-		return idem.Record{}, idem.Permanent(errDown)
-	}
-	return s.Store.Claim(ctx, req)
-}
-
-func (s *counted) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
-	if s.down.Load() {
-		return idem.Record{}, false, errDown
-	}
-	return s.Store.Lookup(ctx, key)
-}
-
-var key = idem.Key{User: "alice", Scope: "orders.create", Key: "key-1"}
-
-func numbered(n int) idem.Key { k := key; k.Key = fmt.Sprint(n); return k }
-
-type closure = func(context.Context) (string, idem.Status, error)
-
-func returns(value string) closure {
-	return func(context.Context) (string, idem.Status, error) { return value, 201, nil }
-}
-
-// run does work that must run.
-func run(t testing.TB, store idem.Store, key idem.Key, opts ...idem.Option) {
-	t.Helper()
-	res, err := idem.Do(t.Context(), store, key, "payload", returns("done"), opts...)
-	if err != nil || res.Replayed {
-		t.Fatalf("got %+v, %v, want a first run", res, err)
-	}
-}
-
-// replays asks for work that must not run.
-func replays(t testing.TB, store idem.Store, key idem.Key) idem.Result[string] {
-	t.Helper()
-	res, err := idem.Do(t.Context(), store, key, "payload", returns("run again"))
-	if err != nil || !res.Replayed || res.Value != "done" || res.Status != 201 {
-		t.Fatalf("got %+v, %v, want a replay", res, err)
-	}
-	return res
-}
-
-// settled returns a claim of a key that was completed with an error and a body.
-func settled(t testing.TB, store idem.Store, retention time.Duration) idem.ClaimRequest {
-	t.Helper()
-	req := idem.ClaimRequest{
-		Key: key, Hash: idem.Hash{Version: 1, Sum: "00ff"}, Token: idem.ID{1}, ExecutionID: idem.ID{2},
-		Lease: time.Minute, Retention: retention,
-	}
-	claim(t, store, req)
-	_, err := store.Complete(t.Context(), idem.CompleteRequest{
-		Key: key, Token: req.Token, State: idem.Failed, Retention: retention, Response: idem.Response{
-			Status: 409, Codec: "json", CodecVersion: 1, Body: []byte(`"original"`), Error: &idem.ErrorValue{Code: "original"},
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Token, req.ExecutionID = idem.ID{3}, idem.ID{4}
-	return req
-}
-
-func claim(t testing.TB, store idem.Store, req idem.ClaimRequest) idem.Record {
-	t.Helper()
-	rec, err := store.Claim(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
-}
-
-func wait(d time.Duration) { <-time.After(d) }
 
 func TestStore(t *testing.T) {
 	t.Parallel()
@@ -230,18 +134,6 @@ func TestAnAnswerOnTheWayDoesNotGainTime(t *testing.T) {
 	})
 }
 
-// slow is a store whose answers are long on the way.
-type slow struct {
-	idem.Store
-	way time.Duration
-}
-
-func (s slow) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	rec, err := s.Store.Claim(ctx, req)
-	wait(s.way)
-	return rec, err
-}
-
 func TestWhatIsHandedOutIsNotWhatIsKept(t *testing.T) {
 	t.Parallel()
 	store := cached(t, memstore.New())
@@ -326,68 +218,6 @@ func TestForgetReachesAnswersOnTheWay(t *testing.T) {
 	})
 }
 
-// made is a store that has any record one asks for.
-type made struct{ idem.Store }
-
-func (made) Claim(_ context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	return idem.Record{
-		State: idem.Succeeded, Hash: req.Hash, Token: idem.ID{9}, Attempt: 1, ExpiresIn: time.Hour, CompletedAt: time.Now(),
-		Response: idem.Response{
-			Status: 409, Codec: strings.Clone("json"), Body: make([]byte, req.Lease), Error: &idem.ErrorValue{Code: strings.Repeat("x", 8)},
-		},
-	}, nil
-}
-
-func TestTheBoundIsOneOfMemory(t *testing.T) { // not parallel: it looks at the heap
-	const bound = 8 << 20
-	heap := func() int64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	for _, size := range []int64{1, 300, 10_000, 100_000} { // on average
-		t.Run(fmt.Sprintf("bodies of %d bytes", size), func(t *testing.T) {
-			before := heap()
-			store, err := idemcache.New(made{}, bound)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for n := range 3 * bound / (500 + size) {
-				claim(t, store, idem.ClaimRequest{
-					Key:  idem.Key{User: strings.Repeat("u", 20), Scope: strings.Repeat("s", 20), Key: fmt.Sprintf("%020d", n)},
-					Hash: idem.Hash{Version: 1, Sum: strings.Repeat("0", 64)}, Lease: time.Duration(rand.Int64N(2 * size)),
-				})
-			}
-			grown := heap() - before
-			t.Logf("%.2f of the bound", float64(grown)/bound)
-			if grown > bound || grown < bound/2 {
-				t.Errorf("the heap has grown by %d bytes, the bound is %d", grown, bound)
-			}
-			runtime.KeepAlive(store)
-		})
-	}
-}
-
-func TestARecordLargerThanTheBoundIsNotKept(t *testing.T) {
-	t.Parallel()
-	shared := &counted{Store: made{}}
-	store, err := idemcache.New(shared, 10_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	small := idem.ClaimRequest{Key: numbered(1), Lease: 100}
-	large := idem.ClaimRequest{Key: numbered(2), Lease: 10_000}
-	for range 5 {
-		claim(t, store, small)
-		claim(t, store, large)
-	}
-	if n := shared.asked.Load(); n != 1+5 {
-		t.Errorf("the store was asked %d times, want once for the small record and 5 times for the large one", n)
-	}
-}
-
 type bound struct {
 	idem.Store
 	to idem.Binding
@@ -466,36 +296,4 @@ func TestConcurrentCallsOfTwoProcesses(t *testing.T) {
 			t.Errorf("key %d ran %d times", n, r)
 		}
 	}
-}
-
-// A spread hands each call to the next of its stores.
-type spread struct {
-	stores []idem.Store
-	calls  atomic.Uint64
-}
-
-func (s *spread) next() idem.Store { return s.stores[s.calls.Add(1)%uint64(len(s.stores))] }
-
-func (s *spread) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	return s.next().Claim(ctx, req)
-}
-
-func (s *spread) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
-	return s.next().Complete(ctx, req)
-}
-
-func (s *spread) Release(ctx context.Context, req idem.ReleaseRequest) error {
-	return s.next().Release(ctx, req)
-}
-
-func (s *spread) Renew(ctx context.Context, req idem.RenewRequest) error {
-	return s.next().Renew(ctx, req)
-}
-
-func (s *spread) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
-	return s.next().Lookup(ctx, key)
-}
-
-func (s *spread) Purge(ctx context.Context, req idem.PurgeRequest) (idem.PurgeResult, error) {
-	return s.next().Purge(ctx, req)
 }
