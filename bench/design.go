@@ -23,12 +23,11 @@ type designRow struct {
 	FirstRun, Replay  float64 // per second, of sixteen callers: medians
 	FirstRunRatio     float64
 	ReplayRatio       float64
-	HOT, HOTSlow      float64 // share of completions: at once, and of 64 closures that take 20 ms
-	BytesPerRow       float64 // heap and overflow, of records as they come
-	KeyBytes          float64 // per row, as filled
+	HOT               float64 // share of completions
+	BytesPerRow       float64 // as filled, of heap and overflow
+	KeyBytes          float64
 	OtherIndexBytes   float64
-	WALBytes, WALSlow float64 // of a first run, without page images; and of one with a slow closure
-	Records           float64
+	WALBytes, Records float64 // of a first run, without page images
 	PurgePerSecond    float64
 }
 
@@ -87,10 +86,10 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 	if err := (&table{pool: pool}).exec(ctx, `CREATE EXTENSION pg_walinspect`); err != nil {
 		return err
 	}
-	small := callWith(samplePayment)
-	fillfactor := func(n int) setting {
-		return setting{fmt.Sprintf("fillfactor %d", n), small, []string{fmt.Sprintf(`ALTER TABLE {{table}} SET (fillfactor = %d)`, n)}}
+	if f.Room, err = measureRoom(ctx, url, p.designRows/40); err != nil {
+		return err
 	}
+	small := callWith(samplePayment)
 	drop := `DROP INDEX {{purge_index}}`
 	partitions := func(n int) setting {
 		alter := []string{
@@ -101,7 +100,7 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 		}
 		for i := range n {
 			alter = append(alter, fmt.Sprintf(
-				`CREATE TABLE {{table}}_%d PARTITION OF {{table}} FOR VALUES WITH (MODULUS %d, REMAINDER %d) WITH (fillfactor = 70)`, i, n, i))
+				`CREATE TABLE {{table}}_%d PARTITION OF {{table}} FOR VALUES WITH (MODULUS %d, REMAINDER %d) WITH (fillfactor = 50)`, i, n, i))
 		}
 		return setting{fmt.Sprintf("%d by hash of the key", n), small, alter}
 	}
@@ -109,7 +108,6 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 		name     string
 		settings []setting
 	}{
-		{"fillfactor", []setting{fillfactor(70), fillfactor(100), fillfactor(90), fillfactor(80), fillfactor(50)}},
 		{"index that purge uses", []setting{
 			{"btree on purge_after", small, nil},
 			{"BRIN on purge_after", small, []string{drop, `CREATE INDEX {{purge_index}} ON {{table}} USING brin (purge_after)`}},
@@ -192,30 +190,17 @@ func compareSettings(ctx context.Context, pool *pgxpool.Pool, prefix string, set
 		if end[i], err = t.anatomy(ctx); err != nil {
 			return nil, err
 		}
-		n, added := float64(rows), float64(t.fresh.Load())
+		n := float64(rows)
 		cost := written[i].cost()
 		results[i] = designRow{
 			Setting:  settings[i].name,
 			FirstRun: quantile(first[i], .5), FirstRunRatio: quantile(over(first[i], first[0]), .5),
 			Replay: quantile(replay[i], .5), ReplayRatio: quantile(over(replay[i], replay[0]), .5),
 			HOT:         end[i].hotSince(start[i]),
-			BytesPerRow: float64(end[i].Heap+end[i].Toast-start[i].Heap-start[i].Toast) / added,
+			BytesPerRow: float64(start[i].Heap+start[i].Toast) / n,
 			KeyBytes:    float64(start[i].Key) / n, OtherIndexBytes: float64(start[i].Purge) / n,
 			WALBytes: cost.Bytes - cost.Images, Records: cost.Records,
 		}
-	}
-	for i, t := range tables {
-		slow := t.firstRun(func(time.Duration) { time.Sleep(20 * time.Millisecond) })
-		_, w, err := measureWAL(ctx, pool, 4*designCallers, 2*stretch, slow)
-		if err != nil {
-			return nil, err
-		}
-		after, err := t.anatomy(ctx)
-		if err != nil {
-			return nil, err
-		}
-		results[i].WALSlow = w.cost().Bytes - w.cost().Images
-		results[i].HOTSlow = after.hotSince(end[i])
 	}
 	took, purged := make([]time.Duration, len(tables)), make([]int, len(tables))
 	for range 10 {
@@ -246,10 +231,10 @@ func over(a, b []float64) []float64 {
 }
 
 func (d designTable) print() {
-	fmt.Printf("\n| %s | first runs/s | ratio | replays/s | ratio | HOT | HOT, slow closures | bytes/row | key, purge index: bytes/row | WAL: records, bytes, bytes with slow closures | purge rows/s |\n", d.Question)
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Printf("\n| %s | first runs/s | ratio | replays/s | ratio | HOT | bytes/row | key, purge index: bytes/row | WAL: records, bytes | purge rows/s |\n", d.Question)
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range d.Rows {
-		fmt.Printf("| %s | %.0f | %.2f | %.0f | %.2f | %.0f %% | %.0f %% | %.0f | %.0f, %.0f | %.1f, %.0f, %.0f | %.0f |\n", r.Setting, r.FirstRun, r.FirstRunRatio,
-			r.Replay, r.ReplayRatio, 100*r.HOT, 100*r.HOTSlow, r.BytesPerRow, r.KeyBytes, r.OtherIndexBytes, r.Records, r.WALBytes, r.WALSlow, r.PurgePerSecond)
+		fmt.Printf("| %s | %.0f | %.2f | %.0f | %.2f | %.0f %% | %.0f | %.0f, %.0f | %.1f, %.0f | %.0f |\n", r.Setting, r.FirstRun, r.FirstRunRatio,
+			r.Replay, r.ReplayRatio, 100*r.HOT, r.BytesPerRow, r.KeyBytes, r.OtherIndexBytes, r.Records, r.WALBytes, r.PurgePerSecond)
 	}
 }

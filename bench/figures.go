@@ -14,6 +14,7 @@ type figures struct {
 	Growth     []growth      `json:",omitempty"`
 	UnderPurge *underPurge   `json:",omitempty"`
 	Design     []designTable `json:",omitempty"`
+	Room       []room        `json:",omitempty"`
 	Churn      []churn       `json:",omitempty"`
 }
 

@@ -220,23 +220,32 @@ func (w *wal) add(v wal) {
 	w.images += v.images
 }
 
-// measureWAL measures as measure does, and counts the log. It needs
-// pg_walinspect, which comes with Postgres 15.
+// measureWAL measures as measure does, and counts the log.
 func measureWAL(ctx context.Context, pool *pgxpool.Pool, callers int, d time.Duration, op operation) (s sample, w wal, err error) {
+	w, err = countWAL(ctx, pool, func() (int, error) {
+		s, err = measure(ctx, callers, d, op)
+		return s.operations, err
+	})
+	return s, w, err
+}
+
+// countWAL counts the log that f writes, which tells how many operations it was.
+// It needs pg_walinspect, which comes with Postgres 15.
+func countWAL(ctx context.Context, pool *pgxpool.Pool, f func() (int, error)) (w wal, err error) {
 	const position = `SELECT pg_current_wal_flush_lsn()::text`
 	var from, to string
 	if err := pool.QueryRow(ctx, position).Scan(&from); err != nil {
-		return s, w, err
+		return w, err
 	}
-	if s, err = measure(ctx, callers, d, op); err != nil {
-		return s, w, err
+	n, err := f()
+	if err != nil {
+		return w, err
 	}
-	w.operations = int64(s.operations)
+	w.operations = int64(n)
 	if err := pool.QueryRow(ctx, position).Scan(&to); err != nil || from == to {
-		return s, w, err
+		return w, err
 	}
-	err = pool.QueryRow(ctx, `
-		SELECT sum(count)::bigint, sum(combined_size)::bigint, sum(fpi_size)::bigint FROM pg_get_wal_stats($1::text::pg_lsn, $2::text::pg_lsn)`,
-		from, to).Scan(&w.records, &w.bytes, &w.images)
-	return s, w, err
+	return w, pool.QueryRow(ctx, `
+		SELECT sum(count)::bigint, sum(combined_size)::bigint, sum(fpi_size)::bigint
+		FROM pg_get_wal_stats($1::text::pg_lsn, $2::text::pg_lsn)`, from, to).Scan(&w.records, &w.bytes, &w.images)
 }

@@ -2,6 +2,7 @@ package storetests_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,11 +14,13 @@ import (
 	"github.com/idem-go/idem/storetest"
 )
 
+var storageParameters = regexp.MustCompile(`\) WITH \([^)]*\)`)
+
 // partitioned makes the migrations' table a partitioned one.
 func partitioned(t *testing.T, db querier, by, key string) {
 	t.Helper()
 	for _, step := range pg.Migrations() {
-		sql := strings.Replace(step.SQL, ") WITH (fillfactor = 70)", ") PARTITION BY "+by, 1)
+		sql := storageParameters.ReplaceAllString(step.SQL, ") PARTITION BY "+by)
 		sql = strings.Replace(sql, "PRIMARY KEY (user_id, scope, idempotency_key)", key, 1)
 		mustExec(t, db, sql, pgx.QueryExecModeSimpleProtocol)
 	}
