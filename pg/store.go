@@ -151,11 +151,11 @@ func (s *Store) completeOne(ctx context.Context, req idem.CompleteRequest) (comp
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return completed, err
 	}
-	rec, _, err := s.Lookup(ctx, req.Key)
+	rec, found, err := s.Lookup(ctx, req.Key)
 	switch {
 	case err != nil:
 		return time.Time{}, err
-	case rec.Token == req.Token && rec.State != idem.Processing: // the same completion, sent again
+	case found && rec.Token == req.Token && rec.State != idem.Processing: // the same completion, sent again
 		return rec.CompletedAt, nil
 	}
 	return time.Time{}, idem.ErrLeaseLost
