@@ -55,7 +55,7 @@ func main() {
 		rounds  = flag.Int("rounds", 7, "paired rounds per comparison")
 		stretch = flag.Duration("stretch", time.Second, "length of one side of a round")
 		callers = flag.String("callers", "1,16,64,256", "numbers of concurrent callers")
-		only    = flag.String("only", "", "run the scenarios whose name contains this")
+		only    = flag.String("only", "", "run the scenarios, and ask the questions of the design, whose name contains this")
 		out     = flag.String("json", "", "write the figures to this file; parts that are not measured stay as it has them")
 		growth  = flag.String("growth", "", "measure tables of these sizes instead, such as 10000,100000,1000000,10000000")
 		design  = flag.Bool("design", false, "measure settings of the table instead")

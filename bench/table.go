@@ -81,6 +81,7 @@ const (
 	fillConns = 4
 
 	// Two weeks of records, from the oldest to the newest, the expired ones first.
+	// The body is added to nothing so that each row is compressed anew.
 	fill = `
 INSERT INTO {{table}} (user_id, scope, idempotency_key,
 	request_hash, hash_version, status, token, execution_id, attempt, reclaimed,
@@ -89,7 +90,7 @@ INSERT INTO {{table}} (user_id, scope, idempotency_key,
 SELECT 'user_' || lpad((i * 7919 %% 1000003)::text, 8, '0'), (ARRAY['%s'])[i %% %d + 1], md5(i::text)::uuid::text,
 	request_hash, hash_version, status, gen_random_uuid(), gen_random_uuid(), attempt, reclaimed,
 	due - interval '14 days', due, due, due - interval '15 days', due - interval '14 days', due - interval '14 days',
-	response_status, response_codec, response_codec_version, response_body, error_code, error_message
+	response_status, response_codec, response_codec_version, response_body || '', error_code, error_message
 FROM {{table}}_sample, generate_series(%d::bigint, %d) AS i, LATERAL (
 	SELECT now() + (i - %d) * (interval '14 days' / %d)
 		+ CASE WHEN i < %[5]d THEN interval '-1 hour' ELSE interval '1 hour' END AS due
