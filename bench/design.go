@@ -105,7 +105,7 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 		}
 		for i := range n {
 			alter = append(alter, fmt.Sprintf(
-				`CREATE TABLE {{table}}_%d PARTITION OF {{table}} FOR VALUES WITH (MODULUS %d, REMAINDER %d) WITH (fillfactor = 50)`, i, n, i))
+				`CREATE TABLE {{table}}_%d PARTITION OF {{table}} FOR VALUES WITH (MODULUS %d, REMAINDER %d) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05)`, i, n, i))
 		}
 		return setting{fmt.Sprintf("%d by hash of the key", n), small, alter}
 	}

@@ -31,7 +31,7 @@ CREATE TABLE {{table}} (
 	error_code       text,
 	error_message    text,
 	PRIMARY KEY (user_id, scope, idempotency_key)
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX {{purge_index}} ON {{table}} (purge_after);
 
