@@ -160,11 +160,11 @@ func (t *transaction) open(ctx context.Context, idle time.Duration) (err error) 
 	if t.own {
 		b.BeginTx(pgx.TxOptions{BeginQuery: `SAVEPOINT idem_call`})
 		b.Queue(sql.nested, id)
+		b.Queue(sql.lock, id, "")
 	} else {
 		b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-		b.Queue(`SELECT set_config('idle_in_transaction_session_timeout', $1, true) IS NULL`, milliseconds(idle)) // false
+		b.Queue(sql.lock, id, milliseconds(idle))
 	}
-	b.Queue(sql.lock, id)
 	b.Queue(sql.lookup, t.key.User, t.key.Scope, t.key.Key)
 	b.Queue(`SAVEPOINT idem_fn`)
 
@@ -176,10 +176,12 @@ func (t *transaction) open(ctx context.Context, idle time.Duration) (err error) 
 		return err
 	}
 	t.opened = true
-	if err := answers.QueryRow().Scan(&t.nested); err != nil {
-		return err
+	if t.own {
+		if err := answers.QueryRow().Scan(&t.nested); err != nil {
+			return err
+		}
 	}
-	if err := answers.QueryRow().Scan(&t.locked); err != nil {
+	if err := answers.QueryRow().Scan(&t.locked, nil); err != nil {
 		return err
 	}
 	if t.rec, err = scan(answers.QueryRow()); err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -248,18 +250,18 @@ func (t *transaction) Finish(ctx context.Context, req idem.FinishRequest) (time.
 		}
 	}
 	c := req.Claim
-	attempt, seen := 1, c.Replace
-	if seen == nil {
-		seen = &idem.Record{} // attempt 0 is no record's
-	} else {
-		attempt = seen.Attempt + 1
+	sql, attempt, seen := t.store.sql.finish, 1, c.Replace
+	if seen != nil {
+		sql, attempt = t.store.sql.finishOver, seen.Attempt+1
 	}
 	args := append([]any{
 		c.Key.User, c.Key.Scope, c.Key.Key, c.Hash.Sum, c.Hash.Version, string(req.State), uuid(c.Token),
 		uuid(c.ExecutionID), attempt, c.Reclaimed, interval(c.Retention),
 	}, responseArgs(req.Response)...)
-	args = append(args, string(seen.State), uuid(seen.Token), seen.Attempt)
-	return t.end(ctx, t.store.sql.finish, args, c.Token)
+	if seen != nil {
+		args = append(args, string(seen.State), uuid(seen.Token), seen.Attempt)
+	}
+	return t.end(ctx, sql, args, c.Token)
 }
 
 // Complete implements [idem.Enlisted].
@@ -267,7 +269,11 @@ func (t *transaction) Complete(ctx context.Context, req idem.CompleteRequest) (t
 	return t.end(ctx, t.store.sql.completeOrRaise, completeArgs(req), req.Token)
 }
 
-const divisionByZero = "22012"
+// rival reports whether err is how a statement says that it found a rival's record.
+func rival(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && (pgErr.Code == "23505" || pgErr.Code == "22012") // unique violation, division by zero
+}
 
 // end records the outcome and commits, in one round trip. The statement raises
 // if it finds a rival's record, so that the commit is never reached.
@@ -284,18 +290,17 @@ func (t *transaction) end(ctx context.Context, sql string, args []any, token ide
 	answers := t.conn.SendBatch(ctx, b)
 	_, raised := answers.Exec()
 	if raised == nil {
-		raised = answers.QueryRow().Scan(&completed, nil)
+		raised = answers.QueryRow().Scan(&completed)
 	}
 	_, err = answers.Exec()
 	if closed := answers.Close(); err == nil {
 		err = closed
 	}
-	var pgErr *pgconn.PgError
 	switch {
 	case raised == nil && err == nil:
 		t.leave()
 		return completed, nil
-	case errors.As(raised, &pgErr) && pgErr.Code == divisionByZero:
+	case rival(raised):
 		t.Rollback(ctx)
 		return time.Time{}, idem.ErrLeaseLost
 	case raised != nil:

@@ -36,8 +36,8 @@ type statements struct {
 	claim, takeOver, complete, release, renew, lookup string
 	purge                                             [2]string // the limit is between
 
-	lock, nested, finish, completeOrRaise string // within a transaction, see dotx.go
-	claimMany, completeMany               string // for several callers, see many.go
+	lock, nested, finish, finishOver, completeOrRaise string // within a transaction, see dotx.go
+	claimMany, completeMany                           string // for several callers, see many.go
 }
 
 const (
@@ -74,6 +74,15 @@ UPDATE {{table}} SET status = $5, completed_at = now, expires_at = now + $6::int
 FROM {{clock}}
 WHERE {{this}} AND token = $4::uuid AND status = 'processing'
 RETURNING completed_at`)
+	// The whole life of a record within one transaction.
+	insert := with(`
+	INSERT INTO {{table}} AS old (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
+		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at,
+		completed_at, response_status, response_codec, response_codec_version, response_body, error_code, error_message)
+	SELECT $1, $2, $3, $4, $5::smallint, $6, $7::uuid,
+		$8::uuid, $9::integer, $10::boolean, now, now + $11::interval, now + $11::interval, now, now,
+		now, $12::smallint, $13, $14::integer, $15::bytea, $16, $17
+	FROM {{clock}}`)
 	return statements{
 		// The look-up comes first, and the rest runs only where it found
 		// nothing, so that a replay locks and writes nothing. The insert would
@@ -147,7 +156,10 @@ WITH expired AS (
 )
 SELECT count(*), min(expires_at), clock_timestamp() FROM gone`)},
 
-		lock: with(`SELECT pg_try_advisory_xact_lock($1::bigint # {{oid}})`),
+		// A transaction of the store's own may be idle for as long as is said.
+		lock: with(`
+SELECT pg_try_advisory_xact_lock($1::bigint # {{oid}}),
+	CASE WHEN $2 <> '' THEN set_config('idle_in_transaction_session_timeout', $2, true) END`),
 
 		// Whether this session holds the lock already: locks are re-entrant.
 		nested: with(`
@@ -157,18 +169,13 @@ SELECT EXISTS (
 		AND classid::bigint = (lock.id >> 32) & 4294967295 AND objid::bigint = lock.id & 4294967295
 )`),
 
-		// The whole record at once, or in the place of the one that was seen.
-		// No row means that a rival was first: the division raises, so that the
+		// The whole record at once. If a rival was first, this raises, so that the
 		// COMMIT behind it in the batch is never reached.
-		finish: with(`
-WITH done AS (
-	INSERT INTO {{table}} AS old (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
-		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at,
-		completed_at, response_status, response_codec, response_codec_version, response_body, error_code, error_message)
-	SELECT $1, $2, $3, $4, $5::smallint, $6, $7::uuid,
-		$8::uuid, $9::integer, $10::boolean, now, now + $11::interval, now + $11::interval, now, now,
-		now, $12::smallint, $13, $14::integer, $15::bytea, $16, $17
-	FROM {{clock}}
+		finish: insert + ` RETURNING completed_at`,
+
+		// The same in the place of the record that was seen, if it is still that:
+		// if not, there is no row, and the division raises.
+		finishOver: `WITH done AS (` + insert + with(`
 	ON CONFLICT (user_id, scope, idempotency_key) DO UPDATE SET
 		request_hash = excluded.request_hash, hash_version = excluded.hash_version, status = excluded.status,
 		token = excluded.token, execution_id = excluded.execution_id, attempt = excluded.attempt,
@@ -185,7 +192,7 @@ WITH done AS (
 			OR old.status = 'processing' AND old.lease_expires_at <= excluded.updated_at)
 	RETURNING completed_at
 )
-SELECT max(completed_at), 1 / count(*) FROM done`),
+SELECT max(completed_at) FROM done HAVING 1 / count(*) = 1`),
 
 		// As claim, for several keys that differ. LATERAL and OFFSET make each
 		// look-up one of its own, by index, whatever the planner believes of the
@@ -236,6 +243,6 @@ WHERE t.user_id = r.user_id AND t.scope = r.scope AND t.idempotency_key = r.idem
 	AND t.token = r.token::uuid AND t.status = 'processing'
 RETURNING t.token, t.completed_at`),
 
-		completeOrRaise: `WITH done AS (` + complete + `) SELECT max(completed_at), 1 / count(*) FROM done`,
+		completeOrRaise: `WITH done AS (` + complete + `) SELECT max(completed_at) FROM done HAVING 1 / count(*) = 1`,
 	}
 }

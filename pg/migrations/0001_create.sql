@@ -13,7 +13,7 @@ CREATE TABLE {{table}} (
 	idempotency_key  text COLLATE "C" NOT NULL,
 	request_hash     text NOT NULL,
 	hash_version     smallint NOT NULL,
-	status           text NOT NULL CHECK (status IN ('processing', 'succeeded', 'failed')),
+	status           text NOT NULL, -- 'processing', 'succeeded' or 'failed'
 	token            uuid,
 	execution_id     uuid NOT NULL,
 	attempt          integer NOT NULL,
