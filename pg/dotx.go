@@ -120,10 +120,13 @@ type transaction struct {
 	own     bool   // within a caller's transaction
 
 	key    idem.Key
+	idle   string // how long the session may be idle, if it is the store's
 	rec    idem.Record
+	began  time.Time // the database's name for the transaction, as it were
 	locked bool
 	nested bool // this session had locked the key before
 	opened bool
+	undone bool
 	tx     guarded
 	inner  pgx.Tx // pgx's own, within tx
 }
@@ -133,6 +136,7 @@ type transaction struct {
 var (
 	commit   = map[bool]string{false: `COMMIT`, true: `RELEASE SAVEPOINT idem_call`}
 	rollback = map[bool]string{false: `ROLLBACK`, true: `ROLLBACK TO SAVEPOINT idem_call; RELEASE SAVEPOINT idem_call`}
+	again    = map[bool]string{false: `ROLLBACK; BEGIN ISOLATION LEVEL READ COMMITTED`, true: `ROLLBACK TO SAVEPOINT idem_call`}
 )
 
 func (s *Store) begin(ctx context.Context, req idem.BeginRequest) (*transaction, error) {
@@ -141,7 +145,10 @@ func (s *Store) begin(ctx context.Context, req idem.BeginRequest) (*transaction,
 		return nil, classify(err)
 	}
 	t := &transaction{store: s, conn: conn, release: release, own: s.binding == idem.BoundToTx, key: req.Key}
-	if err := t.open(ctx, req.Idle); err != nil {
+	if !t.own {
+		t.idle = milliseconds(req.Idle)
+	}
+	if err := t.open(ctx); err != nil {
 		t.Rollback(ctx)
 		if t.own {
 			return nil, idem.Permanent(err)
@@ -154,19 +161,17 @@ func (s *Store) begin(ctx context.Context, req idem.BeginRequest) (*transaction,
 // open begins, locks the key and reads its record, in one round trip. Each
 // statement sees what had been committed when it began: the record is read after
 // the key was locked.
-func (t *transaction) open(ctx context.Context, idle time.Duration) (err error) {
+func (t *transaction) open(ctx context.Context) (err error) {
 	sql, id := &t.store.sql, digest(t.key)
 	b := &pgx.Batch{}
 	if t.own {
 		b.BeginTx(pgx.TxOptions{BeginQuery: `SAVEPOINT idem_call`})
 		b.Queue(sql.nested, id)
-		b.Queue(sql.lock, id, "")
 	} else {
 		b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-		b.Queue(sql.lock, id, milliseconds(idle))
 	}
+	b.Queue(sql.lock, id, t.idle)
 	b.Queue(sql.lookup, t.key.User, t.key.Scope, t.key.Key)
-	b.Queue(`SAVEPOINT idem_fn`)
 
 	answers := t.conn.SendBatch(ctx, b)
 	t.inner = answers.Tx()
@@ -181,15 +186,29 @@ func (t *transaction) open(ctx context.Context, idle time.Duration) (err error) 
 			return err
 		}
 	}
-	if err := answers.QueryRow().Scan(&t.locked, nil); err != nil {
+	if err := answers.QueryRow().Scan(&t.locked, &t.began, nil); err != nil {
 		return err
 	}
-	if t.rec, err = scan(answers.QueryRow()); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
+	if t.rec, err = scan(answers.QueryRow()); errors.Is(err, pgx.ErrNoRows) {
+		err = nil
 	}
-	_, err = answers.Exec()
 	return err
 }
+
+// undo takes back what fn has written, and the lock with it: end locks again.
+// So fn needs no savepoint of its own, which every call would pay for. Not in the
+// batch of end: statements cannot be prepared in a transaction that an error of
+// fn's has broken.
+func (t *transaction) undo(ctx context.Context) error {
+	if !t.own && t.conn.PgConn().TxStatus() == 'I' {
+		return errEnded
+	}
+	t.undone = true
+	_, err := t.conn.Exec(ctx, again[t.own])
+	return err
+}
+
+var errEnded = idem.Permanent(errors.New("pg: the closure has ended its transaction by SQL"))
 
 // milliseconds is d as the server takes it: zero would mean no limit.
 func milliseconds(d time.Duration) string {
@@ -242,22 +261,24 @@ func (t *transaction) Rollback(ctx context.Context) {
 // Finish implements [idem.Transaction].
 func (t *transaction) Finish(ctx context.Context, req idem.FinishRequest) (time.Time, error) {
 	if req.Undo {
-		// Not in the batch: statements cannot be prepared in a transaction that
-		// an error of fn's has broken.
-		if _, err := t.conn.Exec(ctx, `ROLLBACK TO SAVEPOINT idem_fn`); err != nil {
+		if err := t.undo(ctx); err != nil {
 			t.Rollback(ctx)
 			return time.Time{}, classify(err)
 		}
 	}
 	c := req.Claim
 	sql, attempt, seen := t.store.sql.finish, 1, c.Replace
-	if seen != nil {
+	switch {
+	case seen != nil:
 		sql, attempt = t.store.sql.finishOver, seen.Attempt+1
+	case t.own: // whose snapshot may not show a rival's record: SQLSTATE 40001, which finish would not raise
+		sql, seen = t.store.sql.finishOver, &idem.Record{} // attempt 0 is no record's
 	}
 	args := append([]any{
 		c.Key.User, c.Key.Scope, c.Key.Key, c.Hash.Sum, c.Hash.Version, string(req.State), uuid(c.Token),
 		uuid(c.ExecutionID), attempt, c.Reclaimed, interval(c.Retention),
 	}, responseArgs(req.Response)...)
+	args = append(args, t.beganAt())
 	if seen != nil {
 		args = append(args, string(seen.State), uuid(seen.Token), seen.Attempt)
 	}
@@ -266,7 +287,16 @@ func (t *transaction) Finish(ctx context.Context, req idem.FinishRequest) (time.
 
 // Complete implements [idem.Enlisted].
 func (t *transaction) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
-	return t.end(ctx, t.store.sql.completeOrRaise, completeArgs(req), req.Token)
+	return t.end(ctx, t.store.sql.completeOrRaise, append(completeArgs(req), t.beganAt()), req.Token)
+}
+
+// beganAt is what tells whether this is still the transaction that the call
+// began, or nil if that is certain.
+func (t *transaction) beganAt() *time.Time {
+	if t.undone {
+		return nil
+	}
+	return &t.began
 }
 
 // rival reports whether err is how a statement says that it found a rival's record.
@@ -284,11 +314,16 @@ func (t *transaction) end(ctx context.Context, sql string, args []any, token ide
 	}
 	t.tx.end()
 	b := &pgx.Batch{}
-	b.Queue(`RELEASE SAVEPOINT idem_fn`) // fails if fn has ended its transaction by SQL
+	if t.undone {
+		b.Queue(t.store.sql.lockOrRaise, digest(t.key))
+	}
 	b.Queue(sql, args...)
 	b.Queue(commit[t.own])
 	answers := t.conn.SendBatch(ctx, b)
-	_, raised := answers.Exec()
+	var raised error
+	if t.undone {
+		_, raised = answers.Exec()
+	}
 	if raised == nil {
 		raised = answers.QueryRow().Scan(&completed)
 	}

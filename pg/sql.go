@@ -36,8 +36,9 @@ type statements struct {
 	claim, takeOver, complete, release, renew, lookup string
 	purge                                             [2]string // the limit is between
 
-	lock, nested, finish, finishOver, completeOrRaise string // within a transaction, see dotx.go
-	claimMany, completeMany                           string // for several callers, see many.go
+	lock, lockOrRaise, nested           string // within a transaction, see dotx.go
+	finish, finishOver, completeOrRaise string
+	claimMany, completeMany             string // for several callers, see many.go
 }
 
 const (
@@ -63,6 +64,9 @@ func statementsFor(n names, binding idem.Binding) statements {
 		"{{record}}", record,
 		"{{us}}", "interval '1 microsecond'",
 		"{{try_lock}}", tryLock,
+		// Raises if this is not the transaction that began then: a closure has
+		// ended that one by SQL. The root of -1 is an error, that of 0 is 0.
+		"{{same_transaction}}", "sqrt((transaction_timestamp() = coalesce($18::timestamptz, transaction_timestamp()))::integer - 1) = 0",
 		// Locks are the whole database's: they are on the key's digest and the table.
 		"{{oid}}", "'"+strings.ReplaceAll(n.quoted(n.table), "'", "''")+"'::regclass::oid::bigint",
 	).Replace
@@ -158,8 +162,10 @@ SELECT count(*), min(expires_at), clock_timestamp() FROM gone`)},
 
 		// A transaction of the store's own may be idle for as long as is said.
 		lock: with(`
-SELECT pg_try_advisory_xact_lock($1::bigint # {{oid}}),
+SELECT pg_try_advisory_xact_lock($1::bigint # {{oid}}), transaction_timestamp(),
 	CASE WHEN $2 <> '' THEN set_config('idle_in_transaction_session_timeout', $2, true) END`),
+
+		lockOrRaise: with(`SELECT 1 / pg_try_advisory_xact_lock($1::bigint # {{oid}})::integer`),
 
 		// Whether this session holds the lock already: locks are re-entrant.
 		nested: with(`
@@ -171,7 +177,7 @@ SELECT EXISTS (
 
 		// The whole record at once. If a rival was first, this raises, so that the
 		// COMMIT behind it in the batch is never reached.
-		finish: insert + ` RETURNING completed_at`,
+		finish: insert + with(` WHERE {{same_transaction}} RETURNING completed_at`),
 
 		// The same in the place of the record that was seen, if it is still that:
 		// if not, there is no row, and the division raises.
@@ -187,12 +193,12 @@ SELECT EXISTS (
 		response_status = excluded.response_status, response_codec = excluded.response_codec,
 		response_codec_version = excluded.response_codec_version, response_body = excluded.response_body,
 		error_code = excluded.error_code, error_message = excluded.error_message
-	WHERE old.status = $18 AND old.token IS NOT DISTINCT FROM $19::uuid AND old.attempt = $20
+	WHERE old.status = $19 AND old.token IS NOT DISTINCT FROM $20::uuid AND old.attempt = $21
 		AND (old.expires_at <= excluded.updated_at
 			OR old.status = 'processing' AND old.lease_expires_at <= excluded.updated_at)
 	RETURNING completed_at
 )
-SELECT max(completed_at) FROM done HAVING 1 / count(*) = 1`),
+SELECT max(completed_at) FROM done HAVING {{same_transaction}} AND 1 / count(*) = 1`),
 
 		// As claim, for several keys that differ. LATERAL and OFFSET make each
 		// look-up one of its own, by index, whatever the planner believes of the
@@ -243,6 +249,7 @@ WHERE t.user_id = r.user_id AND t.scope = r.scope AND t.idempotency_key = r.idem
 	AND t.token = r.token::uuid AND t.status = 'processing'
 RETURNING t.token, t.completed_at`),
 
-		completeOrRaise: `WITH done AS (` + complete + `) SELECT max(completed_at) FROM done HAVING 1 / count(*) = 1`,
+		completeOrRaise: `WITH done AS (` + complete + `) SELECT max(completed_at) FROM done HAVING ` +
+			strings.ReplaceAll(with(`{{same_transaction}}`), "$18", "$13") + ` AND 1 / count(*) = 1`,
 	}
 }
