@@ -30,6 +30,9 @@ var options = jsonv2.JoinOptions(
 	jsonv1.DefaultOptionsV1(),
 	jsontext.AllowInvalidUTF8(false),
 	jsontext.AllowDuplicateNames(false),
+	jsontext.EscapeForHTML(false), // as format would have it
+	jsontext.EscapeForJS(false),
+	jsontext.PreserveRawStrings(false),
 	jsonv2.WithMarshalers(jsonv2.MarshalToFunc(marshalNumber)),
 )
 
@@ -75,6 +78,9 @@ func encode(v any) ([]byte, error) {
 	text, err := jsonv2.Marshal(v, options)
 	if err != nil {
 		return nil, newFailure(fmt.Sprintf("%T cannot be encoded as JSON", v), err)
+	}
+	if sortObjects(text) {
+		return text, nil
 	}
 	return format(text[:0], text)
 }
