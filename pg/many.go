@@ -87,11 +87,12 @@ func (s *Store) claimMany(ctx context.Context, reqs []idem.ClaimRequest) ([]clai
 		row[i] = n
 	}
 	answers := make([]claimed, len(rowOf))
+	var columns recordColumns
 	rows, _ := s.db.Query(ctx, s.sql.claimMany, keys.users, keys.scopes, keys.keys, hashes, versions, tokens,
 		executions, reclaimed, leases, retentions, digests)
 	err := forEach(rows, func(rows pgx.Rows) error {
 		var n int
-		rec, err := scan(rows, &n)
+		rec, err := columns.scan(rows, &n)
 		if n--; n < 0 { // made, not seen
 			n = byToken[rec.Token]
 		}

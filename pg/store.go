@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"io"
 	"strconv"
 	"time"
 
@@ -127,12 +126,12 @@ func free(rec idem.Record) bool {
 // digest is what a key is locked by. A collision of two keys makes one of them
 // look busy while the other is; SHA-256, so that nobody can choose one.
 func digest(k idem.Key) int64 {
-	h := sha256.New()
+	text := make([]byte, 0, 256)
 	for _, part := range [...]string{k.User, k.Scope, k.Key} {
-		_ = binary.Write(h, binary.BigEndian, int64(len(part)))
-		_, _ = io.WriteString(h, part)
+		text = append(binary.BigEndian.AppendUint64(text, uint64(len(part))), part...)
 	}
-	return int64(binary.BigEndian.Uint64(h.Sum(nil)))
+	sum := sha256.Sum256(text)
+	return int64(binary.BigEndian.Uint64(sum[:]))
 }
 
 // Complete implements [idem.Store]: one round trip, or two if the token does
@@ -242,39 +241,41 @@ func (s *Store) record(ctx context.Context, sql string, args ...any) (rec idem.R
 	return rec, err
 }
 
-// scan reads one record. Every instant in it, and the one that it is judged by,
-// are the database's.
-func scan(row pgx.Row, more ...any) (idem.Record, error) {
-	var (
-		rec           idem.Record
-		token, id     pgtype.UUID
-		leaseEnd, now time.Time
-		completed     pgtype.Timestamptz
-		status        pgtype.Int2
-		codec         pgtype.Text
-		codecVersion  pgtype.Int4
-		code, message pgtype.Text
-	)
+// recordColumns is room for one record as it is stored. Every instant in it, and
+// the one that it is judged by, are the database's.
+type recordColumns struct {
+	rec           idem.Record
+	token, id     pgtype.UUID
+	leaseEnd, now time.Time
+	completed     pgtype.Timestamptz
+	response      responseColumns
+}
+
+func (c *recordColumns) scan(row pgx.Row, more ...any) (idem.Record, error) {
+	rec, r := &c.rec, &c.response
 	err := row.Scan(append([]any{
-		&rec.State, &rec.Hash.Sum, &rec.Hash.Version, &token, &id, &rec.Attempt, &rec.Reclaimed, &leaseEnd,
-		&rec.ExpiresAt, &completed, &status, &codec, &codecVersion, &rec.Response.Body,
-		&code, &message, &now,
+		&rec.State, &rec.Hash.Sum, &rec.Hash.Version, &c.token, &c.id, &rec.Attempt, &rec.Reclaimed, &c.leaseEnd,
+		&rec.ExpiresAt, &c.completed, &r.status, &r.codec, &r.codecVersion, &r.body, &r.code, &r.message, &c.now,
 	}, more...)...)
 	if err != nil {
 		return idem.Record{}, err
 	}
-	rec.Token, rec.ExecutionID, rec.CompletedAt = token.Bytes, id.Bytes, completed.Time
-	rec.ExpiresIn = rec.ExpiresAt.Sub(now)
+	rec.Token, rec.ExecutionID, rec.CompletedAt = c.token.Bytes, c.id.Bytes, c.completed.Time
+	rec.ExpiresIn, rec.LeaseLeft = rec.ExpiresAt.Sub(c.now), 0
 	if rec.State == idem.Processing {
-		rec.LeaseLeft = leaseEnd.Sub(now)
+		rec.LeaseLeft = c.leaseEnd.Sub(c.now)
 	}
-	rec.Response.Status = idem.Status(status.Int16)
-	rec.Response.Codec, rec.Response.CodecVersion = codec.String, int(codecVersion.Int32)
-	if code.Valid {
-		rec.Response.Error = &idem.ErrorValue{Code: code.String, Message: message.String}
+	rec.Response = idem.Response{
+		Status: idem.Status(r.status.Int16),
+		Codec:  r.codec.String, CodecVersion: int(r.codecVersion.Int32), Body: r.body,
 	}
-	return rec, nil
+	if r.code.Valid {
+		rec.Response.Error = &idem.ErrorValue{Code: r.code.String, Message: r.message.String}
+	}
+	return *rec, nil
 }
+
+func scan(row pgx.Row) (idem.Record, error) { return new(recordColumns).scan(row) }
 
 func (s *Store) queryRow(ctx context.Context, sql string, args []any, into ...any) error {
 	return s.guard(ctx, func(db DB) error { return db.QueryRow(ctx, sql, args...).Scan(into...) })

@@ -12,7 +12,8 @@ var timeChecks = []check{
 	{rule: "What is left of a record's life must be by the store's clock", run: func(p *probe) {
 		for _, state := range states {
 			req := state.make(p)
-			earliest, since := p.now(), time.Now()
+			since := time.Now()
+			earliest := p.now()
 			rec, found := p.find(req.Key)
 			if !found {
 				continue // the store forgets what has expired
