@@ -7,6 +7,9 @@
 -- complete a claim stay HOT. They need room on the row's page: a record with its
 -- answer is about twice as large as the claim it was, and pages may be filled with
 -- claims that are under way. See docs/postgres.md for what was measured.
+--
+-- There is no CHECK on status: the server would compile it anew for each write, a
+-- tenth of what a claim takes it. Whoever reads a status that is none refuses it.
 CREATE TABLE {{table}} (
 	user_id          text COLLATE "C" NOT NULL,
 	scope            text COLLATE "C" NOT NULL,
