@@ -77,7 +77,7 @@ func TestFailingSequencesShrink(t *testing.T) {
 	setFlag(t, "steps", "10")
 	var found string
 	for range 5 { // what memstore forgets by itself may keep a sequence from failing twice
-		found = failures(t, sequences, func(h honest) idem.Store { return releaseByKey{h} })
+		found = failures(t, sequences, func(h honest) idem.Store { return slowReleaseByKey{releaseByKey{h}} })
 		if n := strings.Count(found, "draw action"); n > 0 && n <= 4 {
 			return
 		}
@@ -225,6 +225,15 @@ func (s releaseByKey) Release(ctx context.Context, req idem.ReleaseRequest) erro
 	rec, _ := s.find(ctx, req.Key)
 	req.Token = rec.Token
 	return s.honest.Release(ctx, req)
+}
+
+// slowReleaseByKey takes time for the purge with which each sequence begins, so
+// that the time for shrinking passes also where pauses take none.
+type slowReleaseByKey struct{ releaseByKey }
+
+func (s slowReleaseByKey) Purge(ctx context.Context, req idem.PurgeRequest) (idem.PurgeResult, error) {
+	<-time.After(50 * time.Millisecond)
+	return s.releaseByKey.Purge(ctx, req)
 }
 
 type renewByKey struct{ honest }
