@@ -90,7 +90,7 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 	}
 	wanted := func(question string) bool { return strings.Contains(question, p.only) }
 	if wanted("fillfactor") {
-		if f.Room, err = measureRoom(ctx, url, p.designRows/40); err != nil {
+		if f.Room, err = measureRoom(ctx, url, p.designRows/40, p.short); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ type room struct {
 	WALBytes      float64 // per first run, without page images
 }
 
-func measureRoom(ctx context.Context, url string, rows int) ([]room, error) {
+func measureRoom(ctx context.Context, url string, rows int, short bool) ([]room, error) {
 	// Neither time nor durability matters here, and nothing but the table's layout is measured.
 	pool, err := connect(ctx, url+"&synchronous_commit=off", 8)
 	if err != nil {
@@ -44,13 +44,17 @@ func measureRoom(ctx context.Context, url string, rows int) ([]room, error) {
 		all = append(all, r)
 		return t.exec(ctx, `DROP TABLE {{table}}`)
 	}
-	for _, body := range []struct {
+	type body struct {
 		name string
 		do   call
-	}{
-		{"300 bytes", callWith(samplePayment)}, {"1 kB", callWith(orderOf(7))}, {"2 kB", callWith(orderOf(14))},
-	} {
-		for _, inFlight := range []int{1, 16, 128} {
+	}
+	bodies := []body{{"300 bytes", callWith(samplePayment)}, {"1 kB", callWith(orderOf(7))}, {"2 kB", callWith(orderOf(14))}}
+	inFlights := []int{1, 4, 8, 16, 128}
+	if short {
+		bodies, inFlights = bodies[:1], inFlights[3:4]
+	}
+	for _, body := range bodies {
+		for _, inFlight := range inFlights {
 			for _, fillfactor := range []int{100, 90, 80, 70, 60, 50} {
 				if err := measure(body.name, body.do, fmt.Sprintf("fillfactor %d", fillfactor), fmt.Sprintf(`fillfactor = %d`, fillfactor), inFlight); err != nil {
 					return nil, err
