@@ -136,7 +136,8 @@ FROM {{clock}}
 WHERE {{this}} AND token = $4::uuid AND status = 'processing'`),
 
 		renew: with(`
-UPDATE {{table}} SET lease_expires_at = now + $5::interval, expires_at = now + $5::interval + $6::interval, updated_at = now
+UPDATE {{table}} SET lease_expires_at = now + $5::interval, expires_at = now + $5::interval + $6::interval,
+	purge_after = least(purge_after, now + $6::interval), updated_at = now
 FROM {{clock}}
 WHERE {{this}} AND token = $4::uuid AND status = 'processing'`),
 
