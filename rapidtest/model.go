@@ -38,9 +38,7 @@ func (s state) answered(o *op) []state {
 	case lookup:
 		right = o.found == (s.claim != nil) && s.shows(o)
 	case purge:
-		// A renewal that shortens a record's life may leave it to a later purge:
-		// no owner changes its retention, and stores need not index its lease.
-		left := s.claim != nil && (s.end != nil || s.lease == s.claim) && o.deleted < o.limit
+		left := s.claim != nil && o.deleted < o.limit
 		if left {
 			_, left = s.expiry().over(o)
 		}
