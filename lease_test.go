@@ -262,7 +262,7 @@ func TestB09RenewalUnderWayWhenTheWorkIsSettled(t *testing.T) {
 }
 
 // The closure returns in the very moment in which a renewal is due.
-func TestNoRenewalIsSentOnceTheClosureHasReturned(t *testing.T) {
+func TestLargeNoRenewalIsSentOnceTheClosureHasReturned(t *testing.T) {
 	t.Parallel()
 	for range size(100, 1000) {
 		synctest.Test(t, func(t *testing.T) {
@@ -525,7 +525,7 @@ func TestClaimThatTookLongerThanItsLeaseIsConfirmedFirst(t *testing.T) {
 
 // The closure returns in the very moment in which its lease ends: whoever comes
 // first, the outcome is recorded once and told once.
-func TestClosureReturnsAsItsLeaseEnds(t *testing.T) {
+func TestLargeClosureReturnsAsItsLeaseEnds(t *testing.T) {
 	t.Parallel()
 	for range size(100, 1000) {
 		synctest.Test(t, func(t *testing.T) {
