@@ -1,6 +1,10 @@
 package idemsqlite
 
-import "strconv"
+import (
+	"context"
+	"errors"
+	"strconv"
+)
 
 // LimitPages makes the disk full once the file has more pages than there are
 // now and n; a negative n makes room again.
@@ -31,4 +35,27 @@ func (s *Store) Waiting() int {
 func OpenReadOnly(path string) (*Store, error) {
 	s, err := open(path, config{synchronous: "FULL", mode: "ro"})
 	return s, classify(err)
+}
+
+// Spoil takes part in a transaction, which it rolls back, and fails once
+// meanwhile returns.
+func (s *Store) Spoil(ctx context.Context, meanwhile func()) error {
+	return s.change(ctx, func(c *conn) error {
+		if err := c.script(`ROLLBACK`); err != nil {
+			return err
+		}
+		meanwhile()
+		return errSpoilt
+	})
+}
+
+var errSpoilt = errors.New("spoilt")
+
+// ReadAlone reads as if it needed the file for itself.
+func (s *Store) ReadAlone(ctx context.Context, tried func()) error {
+	return classify(s.reader.do(ctx, func(c *conn) error {
+		err := c.script(`BEGIN IMMEDIATE; ROLLBACK`)
+		tried()
+		return err
+	}))
 }

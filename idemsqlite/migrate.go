@@ -43,7 +43,7 @@ var steps = func() (steps []step) {
 // What has been applied is kept in a table of its own and not in user_version,
 // which may be another program's.
 func migrate(ctx context.Context, c *conn) (err error) {
-	if err := persist(ctx, func() error { return c.script(`BEGIN IMMEDIATE`) }); err != nil { // one at a time
+	if err := persist(ctx, nil, func() error { return c.script(`BEGIN IMMEDIATE`) }); err != nil { // one at a time
 		return err
 	}
 	defer func() {

@@ -101,7 +101,7 @@ func open(path string, cfg config) (_ *Store, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	var c *conn
-	err = persist(ctx, func() error {
+	err = persist(ctx, nil, func() error {
 		c, err = connect(dsn(path, cfg))
 		return err
 	})
@@ -136,7 +136,7 @@ func open(path string, cfg config) (_ *Store, err error) {
 
 // setUp brings the file into the state that the store needs.
 func setUp(ctx context.Context, c *conn) error {
-	err := persist(ctx, func() error {
+	err := persist(ctx, nil, func() error {
 		pages, err := c.number(`PRAGMA page_count`)
 		if err == nil && pages == 0 { // only a new file takes it, and it is a write
 			err = c.script(`PRAGMA auto_vacuum = INCREMENTAL`)
@@ -147,7 +147,7 @@ func setUp(ctx context.Context, c *conn) error {
 		return err
 	}
 	var mode string
-	err = persist(ctx, func() error {
+	err = persist(ctx, nil, func() error {
 		return c.one(func(row row) error {
 			r := reader{row: row}
 			mode, _ = r.text("journal_mode")

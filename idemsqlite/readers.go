@@ -36,7 +36,7 @@ func (r *readers) do(ctx context.Context, read func(*conn) error) (err error) {
 	case c = <-r.free:
 	}
 	defer func() { r.free <- c }()
-	return persist(ctx, func() error {
+	return persist(ctx, r.closed, func() error {
 		if c == nil {
 			if c, err = r.connect(); err != nil {
 				return err
@@ -58,8 +58,9 @@ func (r *readers) close() error {
 	return errors.Join(errs...)
 }
 
-// persist repeats what other connections stand in the way of.
-func persist(ctx context.Context, try func() error) error {
+// persist repeats what other connections stand in the way of, until ctx ends or
+// the store is closed.
+func persist(ctx context.Context, closed <-chan struct{}, try func() error) error {
 	for {
 		err := try()
 		if !busy(err) {
@@ -71,6 +72,9 @@ func persist(ctx context.Context, try func() error) error {
 		case <-ctx.Done():
 			pause.Stop()
 			return gaveUp(ctx)
+		case <-closed:
+			pause.Stop()
+			return ErrClosed
 		}
 	}
 }

@@ -32,7 +32,7 @@ UPDATE idempotency_requests SET request_hash = ?4, hash_version = ?5, status = '
 	response_body = NULL, error_code = NULL, error_message = NULL
 FROM clock
 WHERE {{this}} AND status = ?11 AND token IS ?12 AND attempt = ?13
-	AND (expires_at <= now OR status = 'processing' AND lease_expires_at <= now)
+	AND (expires_at <= now OR status = 'processing' AND (token IS NULL OR lease_expires_at <= now))
 RETURNING updated_at`),
 
 	complete: with(`{{clock}}

@@ -31,9 +31,11 @@ type change struct {
 	ctx context.Context
 	// run carries out its statements. It is called again if the transaction
 	// failed because of another change.
-	run  func(*conn) error
-	err  error         // its result, once done is closed
-	done chan struct{} // closed when it has been committed, or has failed
+	run func(*conn) error
+	// alone is set once it was part of a transaction that failed.
+	alone bool
+	err   error         // its result, once done is closed
+	done  chan struct{} // closed when it has been committed, or has failed
 }
 
 // maxBatch bounds how long a transaction takes, and with it how long other
@@ -76,7 +78,8 @@ func (w *writer) do(ctx context.Context, run func(*conn) error) error {
 	}
 }
 
-// leave ends a change with err, unless it is being written.
+// leave ends a change with err, unless it is being written: then it waits for the
+// end of that.
 func (w *writer) leave(c *change, err error) error {
 	if w.withdraw(c) {
 		return err
@@ -102,17 +105,56 @@ func (w *writer) withdraw(c *change) bool {
 func (w *writer) take() (batch []*change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := min(len(w.waiting), maxBatch)
-	for _, c := range w.waiting[:n] {
+	n := 0
+	for _, c := range w.waiting[:min(len(w.waiting), maxBatch)] {
+		if c.alone && len(batch) > 0 {
+			break
+		}
+		n++
 		if err := c.ctx.Err(); err != nil {
-			c.err = err
-			close(c.done)
+			c.end(err)
 			continue
 		}
 		batch = append(batch, c)
+		if c.alone {
+			break
+		}
 	}
 	w.waiting = append([]*change(nil), w.waiting[n:]...)
 	return batch
+}
+
+// putBack lets the changes of a transaction that failed wait again, each for one
+// of its own, before those that came later. Those whose callers want to leave
+// end here: see leave.
+func (w *writer) putBack(batch []*change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	again := make([]*change, 0, len(batch)+len(w.waiting))
+	for _, c := range batch {
+		if err := w.over(c.ctx); err != nil {
+			c.end(err)
+			continue
+		}
+		c.alone = true
+		again = append(again, c)
+	}
+	w.waiting = append(again, w.waiting...)
+}
+
+// over returns why a caller would leave, if it would.
+func (w *writer) over(ctx context.Context) error {
+	select {
+	case <-w.closed:
+		return ErrClosed
+	default:
+		return ctx.Err()
+	}
+}
+
+func (c *change) end(err error) {
+	c.err = err
+	close(c.done)
 }
 
 // The pauses between looks for the lock of the file while another process has
@@ -155,18 +197,11 @@ func (w *writer) lock(ctx context.Context) error {
 func (w *writer) write(batch []*change) {
 	err := w.commit(batch)
 	if err != nil && len(batch) > 1 {
-		// One of them has spoiled the transaction for all: each goes alone.
-		for _, c := range batch {
-			if c.err = w.lock(c.ctx); c.err == nil {
-				c.err = w.commit([]*change{c})
-			}
-			close(c.done)
-		}
+		w.putBack(batch) // one of them has spoiled the transaction for all
 		return
 	}
 	for _, c := range batch {
-		c.err = err
-		close(c.done)
+		c.end(err)
 	}
 }
 
