@@ -12,9 +12,7 @@ import (
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	server := start(t)
 	c := server.client(t)
 	s := idemredis.New(c)

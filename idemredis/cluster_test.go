@@ -61,9 +61,7 @@ func startCluster(t testing.TB) *redis.ClusterClient {
 // Case B60 on six nodes: random keys, keys with braces, and the whole suite.
 func TestB60Cluster(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	c := startCluster(t)
 	s := idemredis.New(c)
 	var keys []idem.Key

@@ -2,6 +2,7 @@ package idemredis
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -28,8 +29,10 @@ func classify(err error) error {
 		return nil
 	case errors.Is(err, redis.Nil):
 		return idem.ErrLeaseLost
-	case errors.Is(err, redis.ErrClosed), foreign(err):
+	case errors.Is(err, redis.ErrClosed):
 		return idem.Permanent(err)
+	case foreign(err):
+		return idem.Permanent(fmt.Errorf("idemredis: what answers is no Redis server: %w", err))
 	case !errors.As(err, &answer), redis.IsMaxClientsError(err):
 		return err
 	}
@@ -42,7 +45,16 @@ func classify(err error) error {
 			return err
 		}
 	}
+	if tooOld(text) {
+		err = fmt.Errorf("idemredis: the server is older than Redis 6.2: %w", err)
+	}
 	return idem.Permanent(err)
+}
+
+// tooOld reports whether a server refuses what the scripts send: before 6.2 the
+// option PXAT of SET, before 5 a write after TIME.
+func tooOld(text string) bool {
+	return strings.Contains(text, "ERR syntax error") || strings.Contains(text, "non deterministic commands")
 }
 
 // has reports whether an error has a code. Before Redis 7 that of an error

@@ -63,9 +63,7 @@ func (p *pair) fail() {
 // What docs/redis.md says that a failover loses, one by one.
 func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	p := startPair(t)
 	request := func(n int) idem.ClaimRequest {
 		req := claim(byte(n))
@@ -110,9 +108,7 @@ func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 // no claim is completed twice, and what was recorded at last is what is replayed.
 func TestFailoverInTheMiddleOfARun(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	const callers, keys = 4, 150
 	p := startPair(t)
 	once := &completions{Store: p.store, of: map[idem.ID]int{}}

@@ -3,12 +3,17 @@ package idemredis_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	miniserver "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/idem-go/idem"
@@ -41,9 +46,7 @@ func refuses(t *testing.T, s *idemredis.Store, want string, wantPermanent bool) 
 
 func TestB62AStoreThatIsDownRunsNothing(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	server := start(t)
 	s := idemredis.New(server.client(t, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 }))
 	res, err := idem.Do(t.Context(), s, key, "payload", func(context.Context) (string, idem.Status, error) {
@@ -58,20 +61,19 @@ func TestB62AStoreThatIsDownRunsNothing(t *testing.T) {
 
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	server := start(t, "--requirepass", "right")
-	for want, password := range map[string]string{"WRONGPASS": "wrong", "auth": ""} {
+	for want, password := range map[string]string{
+		"WRONGPASS invalid username-password pair": "wrong",
+		"NOAUTH": "",
+	} {
 		refuses(t, idemredis.New(server.client(t, func(o *redis.Options) { o.Password = password })), want, true)
 	}
 }
 
 func TestMissingRight(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	server := start(t)
 	do(t, server.client(t), "ACL", "SETUSER", "reader", "on", ">pass", "~*", "+@read")
 	s := idemredis.New(server.client(t, func(o *redis.Options) { o.Username, o.Password = "reader", "pass" }))
@@ -80,20 +82,16 @@ func TestMissingRight(t *testing.T) {
 
 func TestReadOnlyReplica(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	primary, replica := start(t), start(t)
 	c := replica.client(t)
 	follow(t, c, primary)
-	refuses(t, idemredis.New(c), "READONLY", false)
+	refuses(t, idemredis.New(c), "READONLY You can't write against a read only replica", false)
 }
 
 func TestFullMemory(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	c := start(t, "--maxmemory-policy", "noeviction").client(t)
 	s := idemredis.New(c)
 	if _, err := idem.Do(t.Context(), s, numbered(1), "payload", returns("done")); err != nil {
@@ -106,13 +104,123 @@ func TestFullMemory(t *testing.T) {
 	}
 }
 
+// The snapshots of a server fail, as they do on a full disk.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	needsBinary(t)
+	server := start(t, "--save", "3600 1000000", "--stop-writes-on-bgsave-error", "yes")
+	c := server.client(t)
+	s := idemredis.New(c)
+	fill := func(ctx context.Context) (string, idem.Status, error) {
+		if err := os.MkdirAll(filepath.Join(server.dir, "dump.rdb", "in the way"), 0o700); err != nil {
+			return "", 0, err
+		}
+		do(t, c, "BGSAVE")
+		until(t, "the snapshot to fail", func(ctx context.Context) bool {
+			return strings.Contains(c.Info(ctx, "persistence").Val(), "rdb_last_bgsave_status:err")
+		})
+		return "done", 201, nil
+	}
+	if _, err := idem.Do(t.Context(), s, numbered(1), "payload", returns("done")); err != nil {
+		t.Fatal(err)
+	}
+	res, err := idem.Do(t.Context(), s, numbered(2), "payload", fill, idem.WithLease(time.Second))
+	if !errors.Is(err, idem.ErrNotRecorded) || res.Value != "done" || !strings.Contains(err.Error(), "MISCONF") {
+		t.Errorf("a disk that gets full between claim and completion: got %+v, %v", res, err)
+	}
+	refuses(t, s, "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk", false)
+	res, err = idem.Do(t.Context(), s, numbered(1), "payload", mustNotRun(t))
+	if err != nil || !res.Replayed {
+		t.Errorf("a replay needs no disk: got %+v, %v", res, err)
+	}
+}
+
+// Answers of servers that are not at hand. Miniredis gives them, to one command or,
+// within the scripts, to one of theirs.
+func TestAnswersOfServers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		command, answer, want string
+		permanent             bool
+	}{
+		"a disk that is full under an append-only file": {
+			"EVALSHA", "MISCONF Errors writing to the AOF file: No space left on device", "no space left on device", false,
+		},
+		"a read-only replica": {
+			"EVALSHA", "READONLY You can't write against a read only replica.", "READONLY", false,
+		},
+		"a read-only replica, told within the script": {
+			"SET", "READONLY You can't write against a read only replica.", "READONLY", false,
+		},
+		"Redis 6.0, which does not know PXAT": {
+			"SET", "ERR syntax error", "idemredis: the server is older than Redis 6.2: ", true,
+		},
+		"Redis 6.0, in its own words": {
+			"EVALSHA", "ERR Error running script (call to f_0123456789abcdef): @user_script:52: ERR syntax error",
+			"idemredis: the server is older than Redis 6.2: ", true,
+		},
+		"Redis 4": {
+			"EVALSHA", "ERR Error running script (call to f_0123456789abcdef): @user_script:52: @user_script: 52: " +
+				"Write commands not allowed after non deterministic commands. Call redis.replicate_commands() at the start",
+			"idemredis: the server is older than Redis 6.2: ", true,
+		},
+		"no scripts": {"EVALSHA", "ERR unknown command 'EVALSHA'", "unknown command", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := miniredis.RunT(t)
+			m.Server().SetPreHook(func(c *miniserver.Peer, command string, _ ...string) bool {
+				if command != test.command {
+					return false
+				}
+				c.WriteError(test.answer)
+				return true
+			})
+			c := redis.NewClient(&redis.Options{Addr: m.Addr()})
+			t.Cleanup(func() { c.Close() })
+			refuses(t, idemredis.New(c), test.want, test.permanent)
+			if left := m.Keys(); len(left) > 0 {
+				t.Errorf("it has left %q", left)
+			}
+		})
+	}
+}
+
+func TestWrongPasswordOfMiniredis(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	m.RequireAuth("right")
+	for want, password := range map[string]string{"WRONGPASS": "wrong", "NOAUTH": ""} {
+		c := redis.NewClient(&redis.Options{Addr: m.Addr(), Password: password})
+		t.Cleanup(func() { c.Close() })
+		refuses(t, idemredis.New(c), want, true)
+	}
+}
+
+// What is no Redis server at all: it says what it has to say, to whatever is sent.
 func TestWrongProtocol(t *testing.T) {
 	t.Parallel()
+	for name, says := range map[string]string{
+		"HTTP":     "HTTP/1.1 400 Bad Request\r\n\r\n",
+		"MySQL":    "J\x00\x00\x00\x0a8.0.36\x00\r\n",
+		"Postgres": "E\x00\x00\x00\x85SFATAL\x00C0A000\x00Munsupported frontend protocol\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := redis.NewClient(&redis.Options{Addr: listen(t, says)})
+			t.Cleanup(func() { c.Close() })
+			refuses(t, idemredis.New(c), "idemredis: what answers is no Redis server: ", true)
+		})
+	}
+}
+
+// listen returns the address of a server that answers everything with the text.
+func listen(t *testing.T, text string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -126,16 +234,14 @@ func TestWrongProtocol(t *testing.T) {
 					if _, err := conn.Read(b); err != nil {
 						return
 					}
-					if _, err := conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")); err != nil {
+					if _, err := io.WriteString(conn, text); err != nil {
 						return
 					}
 				}
 			}()
 		}
 	}()
-	c := redis.NewClient(&redis.Options{Addr: l.Addr().String()})
-	defer c.Close()
-	refuses(t, idemredis.New(c), "", true)
+	return l.Addr().String()
 }
 
 // A server that does not answer does not hold a caller for longer than its

@@ -62,9 +62,7 @@ func TestRoundTrips(t *testing.T) {
 // The server forgets its scripts while callers are at work.
 func TestScriptFlush(t *testing.T) {
 	t.Parallel()
-	if !hasBinary(t) {
-		return
-	}
+	needsBinary(t)
 	c := start(t).client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	s := idemredis.New(c)
 	var runs atomic.Int64
