@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -176,19 +175,53 @@ func settle(ctx context.Context, client *http.Client, url, body string) (string,
 	}
 }
 
-func TestOneEffectPerCallOnABadNetwork(t *testing.T) {
-	t.Parallel()
-	const calls, callers = 40, 10
+// A trial is a shop behind a bad network.
+type trial struct {
+	network *badNetwork
+	url     string
+	paid    *effects
+}
+
+func newTrial(t *testing.T) *trial {
 	paid := &effects{done: map[string]int{}}
-	shop := httptest.NewServer(idemhttp.Middleware(memstore.New(), userOf, idemhttp.RequireKey(),
+	shop := serve(t, idemhttp.Middleware(memstore.New(), userOf, idemhttp.RequireKey(),
 		idemhttp.WithRender(func(w http.ResponseWriter, _ *http.Request, p *idemhttp.Problem) {
 			p.RetryAfter = 0 // a whole second at least: not in a test
 			p.Write(w)
 		}))(http.HandlerFunc(paid.pay)))
-	defer shop.Close()
 	network := &badNetwork{t: t, server: shop.URL, client: &http.Client{Transport: &http.Transport{}}}
-	proxy := httptest.NewServer(network)
-	defer proxy.Close()
+	return &trial{network, serve(t, network).URL + "/payments", paid}
+}
+
+// body returns that of a call, and the answer that settles it.
+func (*trial) body(call int) (body, settled string) {
+	body = fmt.Sprintf("call %d", call)
+	return body, fmt.Sprintf("paid %s, time 1", body)
+}
+
+// wantOneEffectPerCall checks what has happened, when all calls are settled.
+func (tr *trial) wantOneEffectPerCall(t *testing.T, calls int) {
+	t.Helper()
+	tr.network.late.Wait()
+	tr.paid.mu.Lock()
+	defer tr.paid.mu.Unlock()
+	if len(tr.paid.done) != calls {
+		t.Errorf("%d payments, want %d", len(tr.paid.done), calls)
+	}
+	for body, n := range tr.paid.done {
+		if n != 1 {
+			t.Errorf("%s was paid %d times", body, n)
+		}
+	}
+	if attempts := tr.network.next.Load(); attempts < 2*int64(calls) {
+		t.Errorf("%d attempts for %d calls: that was no bad network", attempts, calls)
+	}
+}
+
+func TestOneEffectPerCallOnABadNetwork(t *testing.T) {
+	t.Parallel()
+	const calls, callers = 40, 10
+	tr := newTrial(t)
 	client := &http.Client{Transport: &idemhttp.Transport{
 		Base:        &http.Transport{ResponseHeaderTimeout: patience},
 		MaxInterval: patience / 2,
@@ -199,28 +232,13 @@ func TestOneEffectPerCallOnABadNetwork(t *testing.T) {
 	for caller := range callers {
 		wg.Go(func() {
 			for i := caller; i < calls; i += callers {
-				body := fmt.Sprintf("call %d", i)
-				got, err := settle(t.Context(), client, proxy.URL+"/payments", body)
-				if want := fmt.Sprintf("paid %s, time 1", body); err != nil || got != want {
+				body, want := tr.body(i)
+				if got, err := settle(t.Context(), client, tr.url, body); err != nil || got != want {
 					t.Errorf("answered %q, %v, want %q", got, err, want)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	network.late.Wait()
-
-	paid.mu.Lock()
-	defer paid.mu.Unlock()
-	if len(paid.done) != calls {
-		t.Errorf("%d payments, want %d", len(paid.done), calls)
-	}
-	for body, n := range paid.done {
-		if n != 1 {
-			t.Errorf("%s was paid %d times", body, n)
-		}
-	}
-	if attempts := network.next.Load(); attempts < 2*calls {
-		t.Errorf("%d attempts for %d calls: that was no bad network", attempts, calls)
-	}
+	tr.wantOneEffectPerCall(t, calls)
 }
