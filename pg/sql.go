@@ -124,7 +124,7 @@ UPDATE {{table}} SET request_hash = $4, hash_version = $5::smallint, status = 'p
 	response_body = NULL, error_code = NULL, error_message = NULL
 FROM locked, {{clock}}
 WHERE locked.ok AND {{this}} AND status = $12 AND token IS NOT DISTINCT FROM $13::uuid AND attempt = $14
-	AND (expires_at <= now OR status = 'processing' AND lease_expires_at <= now)
+	AND (expires_at <= now OR status = 'processing' AND (token IS NULL OR lease_expires_at <= now))
 RETURNING {{record}}, clock_timestamp()`),
 
 		complete: complete,
@@ -196,7 +196,7 @@ SELECT EXISTS (
 		error_code = excluded.error_code, error_message = excluded.error_message
 	WHERE old.status = $19 AND old.token IS NOT DISTINCT FROM $20::uuid AND old.attempt = $21
 		AND (old.expires_at <= excluded.updated_at
-			OR old.status = 'processing' AND old.lease_expires_at <= excluded.updated_at)
+			OR old.status = 'processing' AND (old.token IS NULL OR old.lease_expires_at <= excluded.updated_at))
 	RETURNING completed_at
 )
 SELECT max(completed_at) FROM done HAVING {{same_transaction}} AND 1 / count(*) = 1`),

@@ -134,13 +134,14 @@ func TestB53TakeOverBehindALock(t *testing.T) {
 		want   error
 		ran    int64
 	}{
-		"nothing changed":        {"attempt = attempt", nil, 1},
-		"the lease was renewed":  {"lease_expires_at = clock_timestamp() + interval '1min'", idem.ErrInProgress, 0},
-		"it was completed":       {"status = 'succeeded', completed_at = now(), response_status = 200, response_codec = NULL", idem.ErrResultNotKept, 0},
-		"another took it over":   {"token = gen_random_uuid(), attempt = attempt + 1, lease_expires_at = clock_timestamp() + interval '1min'", idem.ErrInProgress, 0},
-		"... with other payload": {"token = gen_random_uuid(), attempt = attempt + 1, lease_expires_at = clock_timestamp() + interval '1min', request_hash = 'x'", idem.ErrPayloadMismatch, 0},
-		"it was released":        {"token = NULL", nil, 1},
-		"it was purged":          {"", nil, 1},
+		"nothing changed":            {"attempt = attempt", nil, 1},
+		"the lease was renewed":      {"lease_expires_at = clock_timestamp() + interval '1min'", idem.ErrInProgress, 0},
+		"it was completed":           {"status = 'succeeded', completed_at = now(), response_status = 200, response_codec = NULL", idem.ErrResultNotKept, 0},
+		"another took it over":       {"token = gen_random_uuid(), attempt = attempt + 1, lease_expires_at = clock_timestamp() + interval '1min'", idem.ErrInProgress, 0},
+		"... with other payload":     {"token = gen_random_uuid(), attempt = attempt + 1, lease_expires_at = clock_timestamp() + interval '1min', request_hash = 'x'", idem.ErrPayloadMismatch, 0},
+		"it was released":            {"token = NULL", nil, 1},
+		"... and the clock set back": {"token = NULL, lease_expires_at = clock_timestamp() + interval '1min'", nil, 1},
+		"it was purged":              {"", nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
