@@ -9,6 +9,7 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.33.0
 	github.com/idem-go/idem v0.1.0
 	github.com/idem-go/idem/idemnats v0.1.0
+	github.com/idem-go/idem/idemsqlite v0.1.0
 	github.com/idem-go/idem/pg/pgtest v0.1.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/nats-io/nats-server/v2 v2.15.3
@@ -23,12 +24,20 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
+	modernc.org/sqlite v1.62.0
 )
 
 require (
+	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261026165753-2ffab32bce7e // indirect
+	modernc.org/libc v1.80.1 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.12.1 // indirect
 )
 
 require (
@@ -101,6 +110,8 @@ require (
 replace github.com/idem-go/idem => ..
 
 replace github.com/idem-go/idem/idemnats => ../idemnats
+
+replace github.com/idem-go/idem/idemsqlite => ../idemsqlite
 
 replace github.com/idem-go/idem/pg/pgtest => ../pg/pgtest
 

@@ -33,7 +33,7 @@ func serve(t *testing.T) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the example: %v\n%s", err, out)
 	}
-	cmd := exec.Command(binary, "-addr", "127.0.0.1:0")
+	cmd := exec.Command(binary, "-addr", "127.0.0.1:0", "-db", filepath.Join(t.TempDir(), "idem.db"))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -49,11 +49,19 @@ type service struct {
 	lines []string // that it printed
 	cmd   *exec.Cmd
 	done  chan error
+	ended chan struct{}
 }
 
+// start runs the example in a cache directory of its own.
 func start(t *testing.T, args ...string) *service {
 	t.Helper()
-	s := &service{cmd: exec.Command(binary, append([]string{"-addr", "127.0.0.1:0"}, args...)...), done: make(chan error, 1)}
+	return startIn(t, t.TempDir(), args...)
+}
+
+func startIn(t *testing.T, cache string, args ...string) *service {
+	t.Helper()
+	s := &service{cmd: exec.Command(binary, append([]string{"-addr", "127.0.0.1:0"}, args...)...), done: make(chan error, 1), ended: make(chan struct{})}
+	s.cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache, "HOME="+cache, "LocalAppData="+cache)
 	s.cmd.Stderr = t.Output()
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -75,8 +83,12 @@ func start(t *testing.T, args ...string) *service {
 	go func() {
 		io.Copy(io.Discard, out)
 		s.done <- s.cmd.Wait()
+		close(s.ended)
 	}()
-	t.Cleanup(func() { s.cmd.Process.Kill() })
+	t.Cleanup(func() {
+		s.cmd.Process.Kill()
+		<-s.ended
+	})
 	if s.url == "" {
 		t.Fatalf("the example did not say where it serves: %q", s.lines)
 	}
@@ -137,10 +149,12 @@ var curlLine = regexp.MustCompile(`^  (?:sleep 1; )?curl -i '?http://[^/]+(/paym
 
 func TestEveryCurlLineIsAnsweredAsItSays(t *testing.T) {
 	t.Parallel()
-	for name, dsn := range map[string]string{"in memory": "", "on Postgres": database(t)} {
+	for name, args := range map[string][]string{
+		"by default": nil, "in memory": {"-db", inMemory}, "on Postgres": {"-dsn", database(t)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, "-dsn", dsn)
+			s := start(t, args...)
 			slow := make(chan reply, 1)
 			walked, first := 0, map[string]reply{} // by line
 			for _, line := range s.lines {
@@ -203,36 +217,49 @@ func TestFailuresOfTheServerAreRunAgain(t *testing.T) {
 
 func TestReplaySurvivesKill(t *testing.T) {
 	t.Parallel()
-	dsn := database(t)
-	s := start(t, "-dsn", dsn)
-	first := s.post(t, "/payments", "alice", "one", euros)
-	s.kill(t)
-	s = start(t, "-dsn", dsn)
-	wantReplay(t, first, s.post(t, "/payments", "alice", "one", euros))
-	if got := s.payments(t); len(got) != 1 {
-		t.Errorf("one payment should have been made: %v", got)
+	for name, args := range map[string][]string{
+		"by default": nil, "in a file": {"-db", filepath.Join(t.TempDir(), "a b?.db")}, "on Postgres": {"-dsn", database(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cache := t.TempDir()
+			s := startIn(t, cache, args...)
+			first := s.post(t, "/payments", "alice", "one", euros)
+			made := s.payments(t)
+			s.kill(t)
+			s = startIn(t, cache, args...)
+			wantReplay(t, first, s.post(t, "/payments", "alice", "one", euros))
+			if got := s.payments(t); len(got) != 1 || !cmp.Equal(made, got) {
+				t.Errorf("one payment should have been made: %v, then %v", made, got)
+			}
+		})
 	}
 }
 
 func TestTwoHundredAtOnceMakeOnePayment(t *testing.T) {
 	t.Parallel()
-	s := start(t, "-dsn", database(t))
-	replies := make(chan reply)
-	for range 200 {
-		go func() { replies <- s.post(t, "/payments", "alice", "one", euros) }()
-	}
-	bodies := map[string]int{} // of the 201s
-	for range 200 {
-		switch got := <-replies; got.status {
-		case 201:
-			bodies[got.body]++
-		case 409:
-		default:
-			t.Errorf("answered with %d: %s", got.status, got.body)
-		}
-	}
-	if len(bodies) != 1 || len(s.payments(t)) != 1 {
-		t.Errorf("bodies of the 201s: %v; payments: %v", bodies, s.payments(t))
+	for name, args := range map[string][]string{"by default": nil, "on Postgres": {"-dsn", database(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, args...)
+			replies := make(chan reply)
+			for range 200 {
+				go func() { replies <- s.post(t, "/payments", "alice", "one", euros) }()
+			}
+			bodies := map[string]int{} // of the 201s
+			for range 200 {
+				switch got := <-replies; got.status {
+				case 201:
+					bodies[got.body]++
+				case 409:
+				default:
+					t.Errorf("answered with %d: %s", got.status, got.body)
+				}
+			}
+			if len(bodies) != 1 || len(s.payments(t)) != 1 {
+				t.Errorf("bodies of the 201s: %v; payments: %v", bodies, s.payments(t))
+			}
+		})
 	}
 }
 

@@ -7,16 +7,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem"
-	"github.com/idem-go/idem/memstore"
 	"github.com/idem-go/idem/pg"
 )
 
-// open returns the store of the answers and the ledger of the payments: in
-// memory, or both in one Postgres.
-func open(ctx context.Context, dsn string) (idem.Store, Ledger, func(), error) {
-	if dsn == "" {
-		return memstore.New(), &memoryLedger{}, func() {}, nil
-	}
+func openPostgres(ctx context.Context, dsn string) (idem.Store, Ledger, func(), error) {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
 		return nil, nil, nil, err

@@ -3,9 +3,10 @@ package main
 import "strings"
 
 // usage returns curl lines to try, each with the status that it is answered with.
-func usage(addr string) string {
-	return strings.NewReplacer("ADDR", addr, "EUR", `'{"amount":1299,"currency":"EUR"}'`, "USD", `'{"amount":1299,"currency":"USD"}'`).
-		Replace(`Serving on http://ADDR. Open it in a browser; or, in another terminal, try:
+func usage(addr, where string) string {
+	return strings.NewReplacer("ADDR", addr, "WHERE", where, "EUR", `'{"amount":1299,"currency":"EUR"}'`, "USD", `'{"amount":1299,"currency":"USD"}'`).
+		Replace(`Serving on http://ADDR. Open it in a browser; or, in another terminal, try the lines below.
+Answers and payments are kept WHERE.
 
 Pay. Send it again: the same answer, marked Idempotent-Replayed, and still one payment.
   curl -i http://ADDR/payments -H 'X-User: alice' -H 'Idempotency-Key: one' --json EUR  # 201
