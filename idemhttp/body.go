@@ -17,9 +17,20 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	}
 	// A length that a client only announces is not worth much memory.
 	const trusted = 1 << 20
-	body := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), trusted)+bytes.MinRead))
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
-	return body.Bytes(), err
+	var body buffer
+	body.free(int(min(r.ContentLength, trusted)) + 1) // room to meet the end in
+	for src := http.MaxBytesReader(w, r.Body, limit); ; {
+		free := body.free(int(min(r.ContentLength+1-int64(body.size), int64(body.size))))
+		n, err := src.Read(free)
+		body.used(n)
+		switch err {
+		case nil:
+		case io.EOF:
+			return body.join(0), nil
+		default:
+			return nil, err
+		}
+	}
 }
 
 // bodyProblem returns the problem of a body that could not be read.

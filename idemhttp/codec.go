@@ -49,19 +49,18 @@ func (Codec) Encode(v any, _ []byte) ([]byte, error) {
 	case resp.encoded != nil:
 		return resp.encoded, nil
 	}
-	return appendHead(slices.Clip(resp.Body), resp), nil
+	return slices.Concat(resp.Body, encodeHead(resp)), nil
 }
 
-// appendHead appends the status and the headers to the body, and their length:
+// encodeHead encodes the status and the headers, and their length:
 //
 //	head   = status { name count { value } }
 //	name   = value = length bytes
 //	length = count = status = uvarint
 //
 // The head is behind the body so that the recorder can append it to its buffer.
-func appendHead(body []byte, resp *Response) []byte {
-	start := len(body)
-	b := binary.AppendUvarint(body, uint64(resp.Status))
+func encodeHead(resp *Response) []byte {
+	b := binary.AppendUvarint(make([]byte, 0, headSize), uint64(resp.Status))
 	for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
 		b = appendString(b, name)
 		b = binary.AppendUvarint(b, uint64(len(resp.Header[name])))
@@ -69,7 +68,7 @@ func appendHead(body []byte, resp *Response) []byte {
 			b = appendString(b, value)
 		}
 	}
-	return binary.BigEndian.AppendUint32(b, uint32(len(b)-start))
+	return binary.BigEndian.AppendUint32(b, uint32(len(b)))
 }
 
 func appendString(b []byte, s string) []byte {

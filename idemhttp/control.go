@@ -2,11 +2,9 @@ package idemhttp
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 )
 
@@ -61,7 +59,7 @@ func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	conn, rw, err := rec.control().Hijack()
 	if err == nil {
-		rec.hijacked, rec.body = true, nil
+		rec.hijacked, rec.body = true, buffer{}
 	}
 	return conn, rw, err
 }
@@ -87,8 +85,7 @@ func (rec *recorder) ReadFrom(src io.Reader) (n int64, err error) {
 		rec.overflow()
 	}
 	for !rec.overflown {
-		rec.body = slices.Grow(rec.body, bytes.MinRead)
-		free := rec.body[len(rec.body):cap(rec.body)]
+		free := rec.body.free(0)
 		read, readErr := src.Read(free)
 		written, writeErr := rec.Write(free[:read]) // where it is already
 		n += int64(written)

@@ -24,7 +24,7 @@ type recorder struct {
 	declared int64       // Content-Length as set by the handler, or -1
 	written  int64       // bytes of body that the handler wrote
 
-	body      []byte // recorded so far
+	body      buffer // recorded so far
 	sent      bool   // the header and everything written are on their way
 	overflown bool   // beyond the limit: nothing is recorded any more
 	hijacked  bool
@@ -57,12 +57,12 @@ func (rec *recorder) WriteHeader(status int) {
 	if n, err := strconv.ParseInt(rec.header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		rec.declared = n
 		if n <= int64(rec.limit) {
-			rec.body = make([]byte, 0, n+headSize)
+			rec.body.free(int(n) + headSize)
 		}
 	}
 }
 
-// headSize is room for the status and the headers behind the body.
+// headSize is room for the status and the headers behind the body, as most are.
 const headSize = 256
 
 func (rec *recorder) Write(p []byte) (int, error) { return rec.write(len(p), p, "") }
@@ -75,13 +75,12 @@ func (rec *recorder) write(n int, p []byte, s string) (int, error) {
 	if err := rec.begin(n); err != nil {
 		return 0, err
 	}
-	if !rec.overflown && len(rec.body)+n > rec.limit {
+	if !rec.overflown && rec.body.size+n > rec.limit {
 		rec.overflow()
 	}
 	if !rec.overflown {
-		if rec.body = append(rec.body, p...); p == nil {
-			rec.body = append(rec.body, s...)
-		}
+		fill(&rec.body, p)
+		fill(&rec.body, s)
 		if rec.sent {
 			// A client that is gone does not end the recording: it will ask again.
 			_, _ = rec.pass(p, s)
@@ -124,7 +123,7 @@ func (rec *recorder) begin(n int) error {
 // overflow ends the recording: the answer is too large to be kept.
 func (rec *recorder) overflow() {
 	rec.send(false)
-	rec.overflown, rec.body = true, nil
+	rec.overflown, rec.body = true, buffer{}
 }
 
 // send sends the header and what was written so far, unless that was done
@@ -137,7 +136,7 @@ func (rec *recorder) send(complete bool) {
 	rec.sniff()
 	live := rec.w.Header()
 	if complete && rec.declared < 0 && bodyAllowed(rec.status) && !trailers(rec.header, live) {
-		rec.header.Set("Content-Length", strconv.Itoa(len(rec.body)))
+		rec.header.Set("Content-Length", strconv.Itoa(rec.body.size))
 	}
 	if maps.EqualFunc(live, rec.header, slices.Equal) {
 		rec.w.WriteHeader(rec.status)
@@ -148,9 +147,7 @@ func (rec *recorder) send(complete bool) {
 		rec.w.WriteHeader(rec.status)
 		replace(live, later)
 	}
-	if len(rec.body) > 0 {
-		_, _ = rec.w.Write(rec.body)
-	}
+	_ = rec.body.send(rec.w)
 }
 
 func replace(h, by http.Header) {
@@ -161,11 +158,11 @@ func replace(h, by http.Header) {
 // sniff does now what net/http does when it sends the header, so that what is
 // sent and what is recorded are the same.
 func (rec *recorder) sniff() {
-	if _, set := rec.header["Content-Type"]; set || len(rec.body) == 0 ||
+	if _, set := rec.header["Content-Type"]; set || rec.body.size == 0 ||
 		rec.header.Get("Content-Encoding") != "" || rec.header.Get("Transfer-Encoding") != "" {
 		return
 	}
-	rec.header.Set("Content-Type", http.DetectContentType(rec.body))
+	rec.header.Set("Content-Type", http.DetectContentType(rec.body.start()))
 }
 
 // trailers reports whether the handler sends trailers, which an answer of known
@@ -195,10 +192,10 @@ func (rec *recorder) finish(allowed map[string]bool) Response {
 	}
 	resp := Response{Status: rec.status, Header: recordable(rec.header, allowed), notKept: rec.overflown}
 	if !rec.overflown {
-		n := len(rec.body)
-		resp.Body = rec.body[:n:n]
-		resp.encoded = appendHead(rec.body, &resp)
-		rec.body = resp.encoded[:n:n]
+		n, head := rec.body.size, encodeHead(&resp)
+		resp.encoded = append(rec.body.join(len(head)), head...)
+		resp.Body = resp.encoded[:n:n]
+		rec.body = buffer{last: resp.Body, size: n}
 	}
 	return resp
 }
