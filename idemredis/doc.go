@@ -7,8 +7,10 @@
 //		log.Print(err) // the server may forget what it is to remember
 //	}
 //
-// [New] starts nothing and asks the server nothing; call [Store.Check] when your
-// program starts. A first run takes two round trips, a replay one.
+// [New] starts nothing and asks the server nothing. Nor does a store warn by itself
+// of a server that may forget records: a store has no observer (that is an option of
+// a call, which a store does not see), so call [Store.Check] when your program
+// starts. A first run takes two round trips, a replay one.
 //
 // # Guarantees
 //
