@@ -13,12 +13,10 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	if !slow { // the other one has it all, but for one connection's whole load
-		t.Run("one store", func(t *testing.T) {
-			store := open(t, file(t))
-			storetest.Run(t, func(testing.TB) idem.Store { return store })
-		})
-	}
+	t.Run("one store", func(t *testing.T) {
+		store := open(t, file(t))
+		storetest.Run(t, func(testing.TB) idem.Store { return store })
+	})
 	t.Run("several stores on one file", func(t *testing.T) {
 		path := file(t)
 		s := &spread{}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package idemsqlite_test
-
-const slow = false
