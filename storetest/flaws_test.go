@@ -1,6 +1,9 @@
 package storetest
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
 	"slices"
 	"time"
 
@@ -39,6 +42,13 @@ var ownershipFlaws = []flaw{
 		"Of many callers that find a released key exactly one must run",
 		"Of many callers that wait one must run, and all must get its answer",
 	}},
+	{"keys are told apart by twenty bits of a hash", func(m *memory) idem.Store {
+		m.identity = func(k idem.Key) any {
+			sum := sha256.Sum256(fmt.Append(nil, k))
+			return binary.BigEndian.Uint32(sum[:]) >> 12
+		}
+		return m
+	}, []string{"Of up to ten thousand keys at once each must run once and keep its own answer"}},
 	{"completion is by key only", func(m *memory) idem.Store { return completeByKey{m} }, []string{
 		"A completion with another claim's token must change nothing",
 		"B21 a completion by a late owner that was replaced must change nothing",

@@ -58,7 +58,7 @@ type check struct {
 var checks = slices.Concat(
 	claimChecks, takeoverChecks, fenceChecks, completeChecks, releaseChecks,
 	timeChecks, responseChecks, identityChecks, contextChecks, raceChecks, purgeChecks,
-	doChecks, doRaceChecks, doMismatchChecks, doTakeoverChecks, doReplyChecks, doPurgeChecks,
+	doChecks, doRaceChecks, doManyChecks, doMismatchChecks, doTakeoverChecks, doReplyChecks, doPurgeChecks,
 )
 
 // patience is for how long a check may go on. It is never reached by a store
