@@ -99,7 +99,7 @@ func (p *probe) contend(newClaim func() idem.ClaimRequest) {
 // Whoever comes first wins, and the other is told so.
 func raced(op operation) func(*probe) {
 	return func(p *probe) {
-		for range rounds / 2 {
+		for round := range rounds / 2 {
 			owner := p.stale()
 			rival := p.takeover(owner.Key)
 			var (
@@ -107,7 +107,7 @@ func raced(op operation) func(*probe) {
 				won bool
 			)
 			p.together(2, func(i int) {
-				if i == 0 {
+				if i == round%2 { // either may be the one that is scheduled first
 					err = op(p, owner)
 				} else {
 					won = p.claim(rival).Token == rival.Token
