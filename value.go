@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync"
+
+	"github.com/idem-go/idem/internal/within"
 )
 
 var errTooLarge = errors.New("result is larger than the limit of WithMaxResultBytes")
@@ -21,7 +22,7 @@ func encode[T any](c *call, v *T) (body []byte, err error) {
 	if len(body) > c.cfg.maxResult {
 		return nil, errTooLarge
 	}
-	if containsInterface(reflect.TypeFor[T]()) {
+	if interfaces.In(reflect.TypeFor[T]()) {
 		var decoded T
 		if err := c.cfg.codec.Decode(body, c.cfg.codec.Version(), &decoded, c.associatedData()); err != nil {
 			return nil, err
@@ -79,35 +80,4 @@ func (c *call) associatedData() []byte {
 	return b
 }
 
-var interfaces sync.Map // reflect.Type → bool: whether it contains an interface
-
-func containsInterface(t reflect.Type) bool {
-	if found, ok := interfaces.Load(t); ok {
-		return found.(bool)
-	}
-	found := findInterface(t, map[reflect.Type]bool{})
-	interfaces.Store(t, found)
-	return found
-}
-
-func findInterface(t reflect.Type, seen map[reflect.Type]bool) bool {
-	if seen[t] {
-		return false
-	}
-	seen[t] = true
-	switch t.Kind() {
-	case reflect.Interface:
-		return true
-	case reflect.Pointer, reflect.Slice, reflect.Array:
-		return findInterface(t.Elem(), seen)
-	case reflect.Map:
-		return findInterface(t.Key(), seen) || findInterface(t.Elem(), seen)
-	case reflect.Struct:
-		for i := range t.NumField() {
-			if findInterface(t.Field(i).Type, seen) {
-				return true
-			}
-		}
-	}
-	return false
-}
+var interfaces = within.Finder{Wanted: func(t reflect.Type) bool { return t.Kind() == reflect.Interface }}

@@ -9,12 +9,13 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
+
+	"github.com/idem-go/idem/internal/within"
 )
 
 // JSON encodes as encoding/json does. The zero value is ready to use.
@@ -114,7 +115,7 @@ func (c JSON) Decode(data []byte, version int, v any, _ []byte) (err error) {
 	if !utf8.Valid(data) {
 		return errors.New("codec: stored JSON is not valid UTF-8")
 	}
-	if !mayHoldNumber(reflect.TypeOf(v)) { // then this does the same, in half the time
+	if t := reflect.TypeOf(v); t != nil && !numbers.In(t) { // then this does the same, in half the time
 		err := jsonv2.Unmarshal(data, v, jsonOptions)
 		switch {
 		case err == nil:
@@ -178,41 +179,7 @@ func recoverTo(err *error, verb string, v any) {
 	*err = &jsonFailure{text, cause}
 }
 
-var numbers sync.Map // reflect.Type → bool: mayHoldNumber
-
-// mayHoldNumber reports whether decoding into t can yield a [json.Number].
-func mayHoldNumber(t reflect.Type) bool {
-	if t == nil {
-		return true
-	}
-	if may, ok := numbers.Load(t); ok {
-		return may.(bool)
-	}
-	may := findNumber(t, map[reflect.Type]bool{})
-	numbers.Store(t, may)
-	return may
-}
-
-func findNumber(t reflect.Type, seen map[reflect.Type]bool) bool {
-	if seen[t] {
-		return false
-	}
-	seen[t] = true
-	switch t.Kind() {
-	case reflect.Interface:
-		return true
-	case reflect.String:
-		return t == reflect.TypeFor[json.Number]()
-	case reflect.Pointer, reflect.Slice, reflect.Array:
-		return findNumber(t.Elem(), seen)
-	case reflect.Map:
-		return findNumber(t.Key(), seen) || findNumber(t.Elem(), seen)
-	case reflect.Struct:
-		for i := range t.NumField() {
-			if findNumber(t.Field(i).Type, seen) {
-				return true
-			}
-		}
-	}
-	return false
-}
+// numbers are what decoding can yield a [json.Number] for.
+var numbers = within.Finder{Wanted: func(t reflect.Type) bool {
+	return t.Kind() == reflect.Interface || t == reflect.TypeFor[json.Number]()
+}}
