@@ -10,7 +10,7 @@ FUZZTIME ?= 30s
 test: ## the tests of every module
 	go test work
 
-race: ## the same under the race detector, and those that need pgbouncer, rabbitmq-server and node
+race: ## the same under the race detector, and those that need redis-server, pgbouncer, rabbitmq-server and node
 	go test -race -tags services work
 
 cases: ## the large literal sizes of the numbered cases

@@ -1,7 +1,8 @@
+//go:build services
+
 package idemredis_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -12,7 +13,6 @@ import (
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	needsBinary(t)
 	server := start(t)
 	c := server.client(t)
 	s := idemredis.New(c)
@@ -47,24 +47,5 @@ func TestCheck(t *testing.T) {
 	server.kill()
 	if err := s.Check(t.Context()); err == nil || errors.As(err, new(*idemredis.SettingError)) {
 		t.Errorf("a server that is down: got %v", err)
-	}
-}
-
-// silent answers INFO with nothing, as some services do.
-type silent struct{ counter }
-
-func (*silent) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error {
-		cmd.(*redis.StringCmd).SetVal("# Server\r\n")
-		return nil
-	}
-}
-
-func TestCheckOfAServerThatDoesNotTell(t *testing.T) {
-	t.Parallel()
-	c := client(t)
-	c.AddHook(&silent{})
-	if err := idemredis.New(c).Check(t.Context()); !errors.Is(err, idemredis.ErrNotTold) {
-		t.Errorf("got %v", err)
 	}
 }

@@ -1,3 +1,5 @@
+//go:build services
+
 package idemredis_test
 
 import (
@@ -61,7 +63,6 @@ func startCluster(t testing.TB) *redis.ClusterClient {
 // Case B60 on six nodes: random keys, keys with braces, and the whole suite.
 func TestB60Cluster(t *testing.T) {
 	t.Parallel()
-	needsBinary(t)
 	c := startCluster(t)
 	s := idemredis.New(c)
 	var keys []idem.Key
@@ -102,18 +103,4 @@ func TestB60Cluster(t *testing.T) {
 		}
 	})
 	storetest.Run(t, func(testing.TB) idem.Store { return s })
-}
-
-var braces = []string{"{", "}", "{}", "}{", "{same}", "a{same}b"}
-
-func TestB60NoTextOfAUserDecidesOnTheSlot(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	for _, text := range braces {
-		name := recordKey(t, s, idem.Key{User: text, Scope: text, Key: text})
-		tag, _, _ := strings.Cut(strings.SplitN(name, "{", 2)[1], "}")
-		if len(tag) != 43 || strings.Count(name, "{") != 1 || !strings.HasSuffix(name, "{"+tag+"}") {
-			t.Errorf("the key of %q is %q", text, name)
-		}
-	}
 }

@@ -1,3 +1,5 @@
+//go:build services
+
 package idemredis_test
 
 import (
@@ -157,7 +159,6 @@ func (l *ledger) see(key idem.Key) [2]account {
 // What docs/redis.md says that a failover loses, one by one.
 func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 	t.Parallel()
-	needsBinary(t)
 	p := startPair(t)
 	request := func(n int) idem.ClaimRequest {
 		req := claim(byte(n))
@@ -203,7 +204,6 @@ func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 // promoted server has acknowledged gives way to another.
 func TestFailoverInTheMiddleOfARun(t *testing.T) {
 	t.Parallel()
-	needsBinary(t)
 	for _, fault := range failover(t, startPair(t)) {
 		t.Error(fault)
 	}
@@ -213,7 +213,6 @@ func TestFailoverInTheMiddleOfARun(t *testing.T) {
 // the late owner overwrite.
 func TestFailoverTellsAStoreWithoutAFence(t *testing.T) {
 	t.Parallel()
-	needsBinary(t)
 	p := startPair(t)
 	p.store.stores[onPromoted] = unfenced{p.store.stores[onPromoted]}
 	twice := 0

@@ -57,7 +57,7 @@ func run(m *testing.M) int {
 		defer close(stop)
 		go passTime(s, stop)
 		shared.options, shared.mini = &redis.Options{Addr: s.Addr()}, true
-		fmt.Fprintln(os.Stderr, "idemredis: tested on miniredis; what needs a server or a cluster is not exercised")
+		fmt.Fprintln(os.Stderr, "idemredis: tested on miniredis; clusters, failovers and faults of servers need redis-server and -tags services")
 	}
 	return m.Run()
 }

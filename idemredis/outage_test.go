@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -41,97 +39,6 @@ func refuses(t *testing.T, s *idemredis.Store, want string, wantPermanent bool) 
 	}
 	if _, err := s.Claim(t.Context(), claim(1)); permanent(err) != wantPermanent {
 		t.Errorf("Claim: got error %v, permanent: %v, want %v", err, permanent(err), wantPermanent)
-	}
-}
-
-func TestB62AStoreThatIsDownRunsNothing(t *testing.T) {
-	t.Parallel()
-	needsBinary(t)
-	server := start(t)
-	s := idemredis.New(server.client(t, func(o *redis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 }))
-	res, err := idem.Do(t.Context(), s, key, "payload", func(context.Context) (string, idem.Status, error) {
-		server.kill()
-		return "done", 201, nil
-	}, idem.WithLease(2*time.Second))
-	if !errors.Is(err, idem.ErrNotRecorded) || res.Value != "done" {
-		t.Errorf("a server that is killed between claim and completion: got %+v, %v", res, err)
-	}
-	refuses(t, s, "refused", false)
-}
-
-func TestWrongPassword(t *testing.T) {
-	t.Parallel()
-	needsBinary(t)
-	server := start(t, "--requirepass", "right")
-	for want, password := range map[string]string{
-		"WRONGPASS invalid username-password pair": "wrong",
-		"NOAUTH": "",
-	} {
-		refuses(t, idemredis.New(server.client(t, func(o *redis.Options) { o.Password = password })), want, true)
-	}
-}
-
-func TestMissingRight(t *testing.T) {
-	t.Parallel()
-	needsBinary(t)
-	server := start(t)
-	do(t, server.client(t), "ACL", "SETUSER", "reader", "on", ">pass", "~*", "+@read")
-	s := idemredis.New(server.client(t, func(o *redis.Options) { o.Username, o.Password = "reader", "pass" }))
-	refuses(t, s, "NOPERM", true)
-}
-
-func TestReadOnlyReplica(t *testing.T) {
-	t.Parallel()
-	needsBinary(t)
-	primary, replica := start(t), start(t)
-	c := replica.client(t)
-	follow(t, c, primary)
-	refuses(t, idemredis.New(c), "READONLY You can't write against a read only replica", false)
-}
-
-func TestFullMemory(t *testing.T) {
-	t.Parallel()
-	needsBinary(t)
-	c := start(t, "--maxmemory-policy", "noeviction").client(t)
-	s := idemredis.New(c)
-	if _, err := idem.Do(t.Context(), s, numbered(1), "payload", returns("done")); err != nil {
-		t.Fatal(err)
-	}
-	do(t, c, "CONFIG", "SET", "maxmemory", "1")
-	refuses(t, s, "OOM", false)
-	if c.Exists(t.Context(), recordKey(t, s, key)).Val() != 0 {
-		t.Error("a claim without memory has left something")
-	}
-}
-
-// The snapshots of a server fail, as they do on a full disk.
-func TestFullDisk(t *testing.T) {
-	t.Parallel()
-	needsBinary(t)
-	server := start(t, "--save", "3600 1000000", "--stop-writes-on-bgsave-error", "yes")
-	c := server.client(t)
-	s := idemredis.New(c)
-	fill := func(ctx context.Context) (string, idem.Status, error) {
-		if err := os.MkdirAll(filepath.Join(server.dir, "dump.rdb", "in the way"), 0o700); err != nil {
-			return "", 0, err
-		}
-		do(t, c, "BGSAVE")
-		until(t, "the snapshot to fail", func(ctx context.Context) bool {
-			return strings.Contains(c.Info(ctx, "persistence").Val(), "rdb_last_bgsave_status:err")
-		})
-		return "done", 201, nil
-	}
-	if _, err := idem.Do(t.Context(), s, numbered(1), "payload", returns("done")); err != nil {
-		t.Fatal(err)
-	}
-	res, err := idem.Do(t.Context(), s, numbered(2), "payload", fill, idem.WithLease(time.Second))
-	if !errors.Is(err, idem.ErrNotRecorded) || res.Value != "done" || !strings.Contains(err.Error(), "MISCONF") {
-		t.Errorf("a disk that gets full between claim and completion: got %+v, %v", res, err)
-	}
-	refuses(t, s, "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk", false)
-	res, err = idem.Do(t.Context(), s, numbered(1), "payload", mustNotRun(t))
-	if err != nil || !res.Replayed {
-		t.Errorf("a replay needs no disk: got %+v, %v", res, err)
 	}
 }
 
@@ -293,5 +200,24 @@ func TestAnOwnerWhoseRecordIsGoneIsTold(t *testing.T) {
 	}
 	if _, found, err := s.Lookup(t.Context(), key); found || err != nil {
 		t.Errorf("the completion made the record again: %v, %v", found, err)
+	}
+}
+
+// silent answers INFO with nothing, as some services do.
+type silent struct{ counter }
+
+func (*silent) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		cmd.(*redis.StringCmd).SetVal("# Server\r\n")
+		return nil
+	}
+}
+
+func TestCheckOfAServerThatDoesNotTell(t *testing.T) {
+	t.Parallel()
+	c := client(t)
+	c.AddHook(&silent{})
+	if err := idemredis.New(c).Check(t.Context()); !errors.Is(err, idemredis.ErrNotTold) {
+		t.Errorf("got %v", err)
 	}
 }

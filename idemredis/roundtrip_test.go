@@ -3,6 +3,7 @@ package idemredis_test
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,33 +60,6 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// The server forgets its scripts while callers are at work.
-func TestScriptFlush(t *testing.T) {
-	t.Parallel()
-	needsBinary(t)
-	c := start(t).client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-	s := idemredis.New(c)
-	var runs atomic.Int64
-	var callers sync.WaitGroup
-	for i := range 20 {
-		callers.Go(func() {
-			for n := range 10 {
-				if _, err := idem.Do(t.Context(), s, numbered(100*i+n), "payload", func(ctx context.Context) (string, idem.Status, error) {
-					runs.Add(1)
-					return "done", 201, c.ScriptFlush(ctx).Err()
-				}); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	callers.Wait()
-	if n := runs.Load(); n != 200 {
-		t.Errorf("%d closures ran for 200 keys", n)
-	}
-}
-
 // Case B56: two clients, one key, a barrier.
 func TestB56OfTwoClientsOneRuns(t *testing.T) {
 	t.Parallel()
@@ -112,5 +86,19 @@ func TestB56OfTwoClientsOneRuns(t *testing.T) {
 	mustClaim(t, stores[0], claim(1))
 	if rec, err := stores[1].Claim(t.Context(), claim(2)); err != nil || rec.Token != id(1) {
 		t.Errorf("a second claim in a row got %+v, %v", rec, err)
+	}
+}
+
+var braces = []string{"{", "}", "{}", "}{", "{same}", "a{same}b"}
+
+func TestB60NoTextOfAUserDecidesOnTheSlot(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for _, text := range braces {
+		name := recordKey(t, s, idem.Key{User: text, Scope: text, Key: text})
+		tag, _, _ := strings.Cut(strings.SplitN(name, "{", 2)[1], "}")
+		if len(tag) != 43 || strings.Count(name, "{") != 1 || !strings.HasSuffix(name, "{"+tag+"}") {
+			t.Errorf("the key of %q is %q", text, name)
+		}
 	}
 }

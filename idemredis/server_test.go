@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,15 +40,6 @@ func binary() string {
 	return path
 }
 
-// needsBinary skips a test that has servers of its own where there is no program to
-// start. Nowhere else is a test skipped.
-func needsBinary(t testing.TB) {
-	t.Helper()
-	if binary() == "" {
-		t.Skip("NOT EXERCISED: needs a redis-server binary")
-	}
-}
-
 // start starts a server for this test alone.
 func start(t testing.TB, args ...string) *server {
 	t.Helper()
@@ -59,6 +52,9 @@ func start(t testing.TB, args ...string) *server {
 }
 
 func newServer(args ...string) (*server, error) {
+	if binary() == "" {
+		return nil, errors.New("no redis-server in PATH")
+	}
 	var err error
 	for range 10 { // only binding it tells whether a port is free
 		s := &server{port: 10_000 + rand.IntN(10_000)} // a node's bus has a port 10,000 above
@@ -138,4 +134,13 @@ func until(t testing.TB, what string, yes func(context.Context) bool) {
 		}
 		<-time.After(5 * time.Millisecond)
 	}
+}
+
+// follow makes a server a replica of another and waits until it is in step.
+func follow(t testing.TB, replica *redis.Client, primary *server) {
+	t.Helper()
+	do(t, replica, "REPLICAOF", "127.0.0.1", primary.port)
+	until(t, "a replica to follow", func(ctx context.Context) bool {
+		return strings.Contains(replica.Info(ctx, "replication").Val(), "master_link_status:up")
+	})
 }
