@@ -2,6 +2,7 @@ package idemredis_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func BenchmarkHandWritten(b *testing.B) {
 }
 
 func benchClients(b *testing.B) (byHand, *idemredis.Store) {
-	prefix := shared.prefix + "bench:"
+	prefix := shared.prefix + rand.Text() + ":" // of this run alone: see -count
 	options := *shared.options
 	options.ContextTimeoutEnabled = true
 	c := redis.NewClient(&options)
