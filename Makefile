@@ -14,7 +14,7 @@ race: ## the same under the race detector, and those that need redis-server, pgb
 	go test -race -tags services work
 
 cases: ## the large literal sizes of the numbered cases
-	IDEM_TEST_LARGE=1 go test -timeout 30m -run 'Test(B[0-9]+|Large)' work
+	IDEM_TEST_LARGE=1 go test -timeout 30m -run 'Test(B[0-9]+|Large|Store$$)' work
 
 test-js: ## the JavaScript client, under Node
 	node --test client/js/*.test.js

@@ -33,7 +33,7 @@ var doManyChecks = []check{
 			keys[i] = p.key()
 		}
 		p.together(manyCallers, func(int) {
-			for time.Now().Before(end) && !p.hasFailed() {
+			for (thorough || time.Now().Before(end)) && !p.hasFailed() {
 				i := int(begun.Add(1)) - 1
 				if i >= manyKeys {
 					return

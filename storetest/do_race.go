@@ -12,17 +12,17 @@ import (
 
 var doRaceChecks = []check{
 	{rule: "B56 of many callers of one key exactly one must run", run: func(p *probe) {
-		for range rounds {
+		for range p.rounds(200) {
 			p.oneRuns(p.key(), callers, 1)
 		}
 	}},
-	{rule: "B56 of two callers of one key exactly one must run, a thousand times", run: func(p *probe) {
-		for range 1000 {
+	{rule: "B56 of two callers of one key exactly one must run", run: func(p *probe) {
+		for range p.rounds(1000) {
 			p.oneRuns(p.key(), 2, 1)
 		}
 	}},
 	{rule: "B35 of two callers with different payloads exactly one must run", run: func(p *probe) {
-		for range 1000 {
+		for range p.rounds(1000) {
 			var (
 				key  = p.key()
 				runs atomic.Int64
@@ -44,14 +44,14 @@ var doRaceChecks = []check{
 		}
 	}},
 	{rule: "B01 of many callers that find a dead owner's claim exactly one must run", run: func(p *probe) {
-		for range rounds / 10 {
+		for range p.rounds(20) {
 			key := p.key()
 			p.die(key, "payload")
 			p.oneRuns(key, callers, 2)
 		}
 	}},
 	{rule: "Of many callers that find a released key exactly one must run", run: func(p *probe) {
-		for range rounds / 4 {
+		for range p.rounds(50) {
 			key := p.key()
 			_, err := p.do(key, "payload", fails("", 503, errNoneLeft))
 			p.wantError(err, errNoneLeft, "the first call")
@@ -59,7 +59,7 @@ var doRaceChecks = []check{
 		}
 	}},
 	{rule: "Of many callers that wait one must run, and all must get its answer", run: func(p *probe) {
-		for range rounds / 20 {
+		for range p.rounds(10) {
 			if replays := p.oneRuns(p.key(), callers, 1, idem.WithWait(patience)); replays != callers-1 {
 				p.fatalf("%d of %d callers that waited got the answer", replays, callers-1)
 			}

@@ -37,7 +37,7 @@ var ownershipFlaws = []flaw{
 		"B35 of two callers with different payloads exactly one must run",
 		"A renewal and a takeover at once must not both succeed",
 		"A release and a takeover at once must not both succeed",
-		"B56 of two callers of one key exactly one must run, a thousand times",
+		"B56 of two callers of one key exactly one must run",
 		"B01 of many callers that find a dead owner's claim exactly one must run",
 		"Of many callers that find a released key exactly one must run",
 		"Of many callers that wait one must run, and all must get its answer",

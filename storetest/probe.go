@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -88,6 +90,22 @@ func (p *probe) hasFailed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed
+}
+
+// thorough says that checks take the time that they need for all of their rounds.
+var thorough = os.Getenv("IDEM_TEST_LARGE") != ""
+
+// rounds yields the numbers of n rounds of a race. On a slow store it ends sooner:
+// after a second, but not before a tenth of them.
+func (p *probe) rounds(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		end := time.Now().Add(time.Second)
+		for i := range n {
+			if !thorough && i >= n/10 && time.Now().After(end) || !yield(i) {
+				return
+			}
+		}
+	}
 }
 
 // together runs f n times at once, all let go by one barrier, and returns when

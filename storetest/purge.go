@@ -91,7 +91,7 @@ var purgeChecks = alone([]check{
 		}
 	}},
 	{rule: "Purge must not delete an expired record that is taken over at the same time", run: func(p *probe) {
-		for range rounds / 4 {
+		for range p.rounds(50) {
 			req := p.takeover(p.expiredOutcome().Key)
 			var won bool
 			p.together(2, func(i int) {

@@ -7,20 +7,17 @@ import (
 	"github.com/idem-go/idem"
 )
 
-const (
-	rounds  = 200
-	callers = 8
-)
+const callers = 8
 
 var raceChecks = []check{
 	{rule: "B56 of many claims of one key at once exactly one must win", run: func(p *probe) {
-		for range rounds {
+		for range p.rounds(200) {
 			key := p.key()
 			p.contend(func() idem.ClaimRequest { return request(key) })
 		}
 	}},
 	{rule: "Of many takeovers of one stale claim at once exactly one must win", run: func(p *probe) {
-		for range rounds / 4 {
+		for range p.rounds(50) {
 			seen := p.snapshot(p.stale().Key)
 			p.contend(func() idem.ClaimRequest {
 				req := request(seen.key)
@@ -30,7 +27,7 @@ var raceChecks = []check{
 		}
 	}},
 	{rule: "Of many takeovers of one released claim at once exactly one must win", run: func(p *probe) {
-		for range rounds / 4 {
+		for range p.rounds(50) {
 			seen := p.snapshot(p.released().Key)
 			p.contend(func() idem.ClaimRequest {
 				req := request(seen.key)
@@ -43,7 +40,7 @@ var raceChecks = []check{
 	{rule: "A renewal and a takeover at once must not both succeed", run: raced(renew)},
 	{rule: "A release and a takeover at once must not both succeed", run: raced(release)},
 	{rule: "B41 of a claim and its own repetition at once neither must be lost", run: func(p *probe) {
-		for range rounds {
+		for range p.rounds(200) {
 			req := request(p.key())
 			p.together(2, func(int) {
 				if rec := p.claim(req); rec.Token != req.Token || rec.Attempt != 1 {
@@ -53,7 +50,7 @@ var raceChecks = []check{
 		}
 	}},
 	{rule: "B41 of a completion and its own repetition at once both must return the same time", run: func(p *probe) {
-		for range rounds {
+		for range p.rounds(200) {
 			req := p.live()
 			var times [2]int64
 			p.together(2, func(i int) {
@@ -99,7 +96,7 @@ func (p *probe) contend(newClaim func() idem.ClaimRequest) {
 // Whoever comes first wins, and the other is told so.
 func raced(op operation) func(*probe) {
 	return func(p *probe) {
-		for round := range rounds / 2 {
+		for round := range p.rounds(100) {
 			owner := p.stale()
 			rival := p.takeover(owner.Key)
 			var (

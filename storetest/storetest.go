@@ -33,7 +33,9 @@ import (
 // must be counted when they are.
 //
 // Stores use their own clocks, so the suite works in real time: it waits for
-// what a store says, and takes a few seconds.
+// what a store says, and takes a few seconds. A race is run again for a second, a
+// thousand times at most; with IDEM_TEST_LARGE in the environment as often as that,
+// however long it takes.
 func Run(t *testing.T, open func(t testing.TB) idem.Store) {
 	t.Helper()
 	for _, c := range checks {

@@ -12,31 +12,31 @@ import (
 func txRaceChecks[Tx any]() []txCheck[Tx] {
 	return []txCheck[Tx]{
 		{"Of many callers of DoTx exactly one must run and commit", func(p *txProbe[Tx]) {
-			for range rounds / 8 {
+			for range p.rounds(25) {
 				p.oneCommits(p.key(), 0)
 			}
 		}},
 		{"Of many callers of Do and DoTx exactly one must run and commit", func(p *txProbe[Tx]) {
-			for range rounds / 8 {
+			for range p.rounds(25) {
 				p.oneCommits(p.key(), 2)
 			}
 		}},
 		{"Of many callers of Do and DoTx that find a dead owner's claim exactly one must run and commit", func(p *txProbe[Tx]) {
-			for range rounds / 10 {
+			for range p.rounds(20) {
 				key := p.key()
 				p.die(key, "payload")
 				p.oneCommits(key, 2)
 			}
 		}},
 		{"Of many callers of Do and DoTx that find a released key exactly one must run and commit", func(p *txProbe[Tx]) {
-			for range rounds / 10 {
+			for range p.rounds(20) {
 				key := p.key()
 				_, _ = p.do(key, "payload", fails("", 503, errNoneLeft))
 				p.oneCommits(key, 2)
 			}
 		}},
 		{"Of many callers of Do and DoTx that find an expired outcome exactly one must run and commit", func(p *txProbe[Tx]) {
-			for range rounds / 10 {
+			for range p.rounds(20) {
 				key := p.key()
 				_, err := p.do(key, "payload", returns("old", 0), idem.WithRetention(short))
 				p.must(err, "Do")
@@ -45,7 +45,7 @@ func txRaceChecks[Tx any]() []txCheck[Tx] {
 			}
 		}},
 		{"B35 of two callers of DoTx with different payloads exactly one must run and commit", func(p *txProbe[Tx]) {
-			for range rounds / 2 {
+			for range p.rounds(100) {
 				key := p.key()
 				var errs [2]error
 				p.together(2, func(i int) {
