@@ -189,9 +189,11 @@ func (t *transaction) open(ctx context.Context) (err error) {
 	if err := answers.QueryRow().Scan(&t.locked, &t.began, nil); err != nil {
 		return err
 	}
-	if t.rec, err = scan(answers.QueryRow()); errors.Is(err, pgx.ErrNoRows) {
+	var a answer
+	if err = answers.QueryRow().Scan(&a); errors.Is(err, pgx.ErrNoRows) {
 		err = nil
 	}
+	t.rec = a.rec
 	return err
 }
 

@@ -76,7 +76,7 @@ func (s *Store) claimMany(ctx context.Context, reqs []idem.ClaimRequest) ([]clai
 		n, ok := rowOf[req.Key]
 		if !ok {
 			n = len(rowOf)
-			rowOf[req.Key], byToken[req.Token] = n, n
+			rowOf[req.Key], byToken[req.Token] = n, i
 			keys.add(req.Key)
 			hashes, versions = append(hashes, req.Hash.Sum), append(versions, int32(req.Hash.Version))
 			tokens, executions = append(tokens, req.Token.String()), append(executions, req.ExecutionID.String())
@@ -87,17 +87,20 @@ func (s *Store) claimMany(ctx context.Context, reqs []idem.ClaimRequest) ([]clai
 		row[i] = n
 	}
 	answers := make([]claimed, len(rowOf))
-	var columns recordColumns
+	var a answer
 	rows, _ := s.db.Query(ctx, s.sql.claimMany, keys.users, keys.scopes, keys.keys, hashes, versions, tokens,
 		executions, reclaimed, leases, retentions, digests)
 	err := forEach(rows, func(rows pgx.Rows) error {
-		var n int
-		rec, err := columns.scan(rows, &n)
-		if n--; n < 0 { // made, not seen
-			n = byToken[rec.Token]
+		if err := rows.Scan(&a); err != nil {
+			return err
 		}
-		answers[n] = claimed{rec, err == nil}
-		return err
+		if a.made {
+			i := byToken[a.by.Bytes]
+			answers[row[i]] = claimed{a.to(&reqs[i]), true}
+		} else {
+			answers[a.n-1] = claimed{a.rec, true}
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err

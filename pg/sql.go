@@ -29,9 +29,10 @@ func (n names) quoted(table string) string {
 	return pgx.Identifier{n.schema, table}.Sanitize()
 }
 
-// statements are the store's SQL for its table. Each is one atomic step, and
-// reads the time from the database's clock: clock_timestamp(), since the time of
-// the transaction or the statement may lie before a wait for a lock.
+// statements are the store's SQL for its table. Each is one atomic step, and all
+// of it happens at one time, by the database's clock: that at which the statement
+// came, and not its transaction. If it then waits for a lock, what it claims ends
+// by so much sooner, and what it finds is not taken for over too early.
 type statements struct {
 	claim, takeOver, complete, release, renew, lookup string
 	purge                                             [2]string // the limit is between
@@ -41,13 +42,11 @@ type statements struct {
 	claimMany, completeMany             string // for several callers, see many.go
 }
 
-const (
-	clock  = `(SELECT clock_timestamp() AS now) AS clock`
-	this   = `user_id = $1 AND scope = $2 AND idempotency_key = $3`
-	record = `status, request_hash, hash_version, token, execution_id, attempt, reclaimed, lease_expires_at,
+// record is one value: a plan costs the server by the columns of its nodes, and
+// more than what the plan then does. See [answer].
+const record = `ROW(status, request_hash, hash_version, token, execution_id, attempt, reclaimed, lease_expires_at,
 		expires_at, completed_at, response_status, response_codec, response_codec_version, response_body,
-		error_code, error_message`
-)
+		error_code, error_message)`
 
 func statementsFor(n names, binding idem.Binding) statements {
 	// A claim takes its lock shared: claims do not hinder each other. But one in
@@ -59,9 +58,9 @@ func statementsFor(n names, binding idem.Binding) statements {
 	}
 	with := strings.NewReplacer(
 		"{{table}}", n.quoted(n.table),
-		"{{clock}}", clock,
-		"{{this}}", this,
+		"{{this}}", "user_id = $1 AND scope = $2 AND idempotency_key = $3",
 		"{{record}}", record,
+		"{{now}}", "statement_timestamp()",
 		"{{us}}", "interval '1 microsecond'",
 		"{{try_lock}}", tryLock,
 		// Raises if this is not the transaction that began then: a closure has
@@ -71,11 +70,10 @@ func statementsFor(n names, binding idem.Binding) statements {
 		"{{oid}}", "'"+strings.ReplaceAll(n.quoted(n.table), "'", "''")+"'::regclass::oid::bigint",
 	).Replace
 	complete := with(`
-UPDATE {{table}} SET status = $5, completed_at = now, expires_at = now + $6::interval,
-	purge_after = least(purge_after, now + $6::interval), updated_at = now,
+UPDATE {{table}} SET status = $5, completed_at = {{now}}, expires_at = {{now}} + $6::interval,
+	purge_after = least(purge_after, {{now}} + $6::interval), updated_at = {{now}},
 	response_status = $7::smallint, response_codec = $8, response_codec_version = $9::integer,
 	response_body = $10::bytea, error_code = $11, error_message = $12
-FROM {{clock}}
 WHERE {{this}} AND token = $4::uuid AND status = 'processing'
 RETURNING completed_at`)
 	// The whole life of a record within one transaction.
@@ -84,9 +82,8 @@ RETURNING completed_at`)
 		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at,
 		completed_at, response_status, response_codec, response_codec_version, response_body, error_code, error_message)
 	SELECT $1, $2, $3, $4, $5::smallint, $6, $7::uuid,
-		$8::uuid, $9::integer, $10::boolean, now, now + $11::interval, now + $11::interval, now, now,
-		now, $12::smallint, $13, $14::integer, $15::bytea, $16, $17
-	FROM {{clock}}`)
+		$8::uuid, $9::integer, $10::boolean, {{now}}, {{now}} + $11::interval, {{now}} + $11::interval, {{now}}, {{now}},
+		{{now}}, $12::smallint, $13, $14::integer, $15::bytea, $16, $17`)
 	return statements{
 		// The look-up comes first, and the rest runs only where it found
 		// nothing, so that a replay locks and writes nothing. The insert would
@@ -95,21 +92,20 @@ RETURNING completed_at`)
 		// instead. No row means that, or that a rival committed in between.
 		claim: with(`
 WITH seen AS (
-	SELECT {{record}} FROM {{table}} WHERE {{this}}
-), locked AS MATERIALIZED (
-	SELECT {{try_lock}}($11::bigint # {{oid}}) AS ok WHERE NOT EXISTS (SELECT FROM seen)
+	SELECT {{record}} AS record FROM {{table}} WHERE {{this}}
 ), made AS (
 	INSERT INTO {{table}} (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
 		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at)
 	SELECT $1, $2, $3, $4, $5::smallint, 'processing', $6::uuid,
-		$7::uuid, 1, $8::boolean, now + $9::interval, now + $9::interval + $10::interval, now + $10::interval, now, now
-	FROM locked, {{clock}} WHERE locked.ok
+		$7::uuid, 1, $8::boolean, {{now}} + $9::interval, {{now}} + $9::interval + $10::interval, {{now}} + $10::interval,
+		{{now}}, {{now}}
+	WHERE CASE WHEN NOT EXISTS (SELECT FROM seen) THEN {{try_lock}}($11::bigint # {{oid}}) END
 	ON CONFLICT (user_id, scope, idempotency_key) DO NOTHING
-	RETURNING {{record}}
+	RETURNING updated_at
 )
-SELECT {{record}}, clock_timestamp() FROM made
+SELECT NULL::record, updated_at FROM made
 UNION ALL
-SELECT {{record}}, clock_timestamp() FROM seen`),
+SELECT record, {{now}} FROM seen`),
 
 		takeOver: with(`
 WITH locked AS MATERIALIZED (
@@ -117,41 +113,38 @@ WITH locked AS MATERIALIZED (
 )
 UPDATE {{table}} SET request_hash = $4, hash_version = $5::smallint, status = 'processing', token = $6::uuid,
 	execution_id = $7::uuid, attempt = attempt + 1, reclaimed = $8::boolean,
-	lease_expires_at = now + $9::interval, expires_at = now + $9::interval + $10::interval,
-	purge_after = CASE WHEN expires_at <= now THEN now + $10::interval ELSE least(purge_after, now + $10::interval) END,
-	inserted_at = CASE WHEN expires_at <= now THEN now ELSE inserted_at END, updated_at = now,
+	lease_expires_at = {{now}} + $9::interval, expires_at = {{now}} + $9::interval + $10::interval,
+	purge_after = CASE WHEN expires_at <= {{now}} THEN {{now}} + $10::interval ELSE least(purge_after, {{now}} + $10::interval) END,
+	inserted_at = CASE WHEN expires_at <= {{now}} THEN {{now}} ELSE inserted_at END, updated_at = {{now}},
 	completed_at = NULL, response_status = NULL, response_codec = NULL, response_codec_version = NULL,
 	response_body = NULL, error_code = NULL, error_message = NULL
-FROM locked, {{clock}}
+FROM locked
 WHERE locked.ok AND {{this}} AND status = $12 AND token IS NOT DISTINCT FROM $13::uuid AND attempt = $14
-	AND (expires_at <= now OR status = 'processing' AND (token IS NULL OR lease_expires_at <= now))
-RETURNING {{record}}, clock_timestamp()`),
+	AND (expires_at <= {{now}} OR status = 'processing' AND (token IS NULL OR lease_expires_at <= {{now}}))
+RETURNING NULL::record, updated_at`),
 
 		complete: complete,
 
 		release: with(`
-UPDATE {{table}} SET token = NULL, lease_expires_at = now, expires_at = now + $5::interval,
-	purge_after = least(purge_after, now + $5::interval), updated_at = now
-FROM {{clock}}
+UPDATE {{table}} SET token = NULL, lease_expires_at = {{now}}, expires_at = {{now}} + $5::interval,
+	purge_after = least(purge_after, {{now}} + $5::interval), updated_at = {{now}}
 WHERE {{this}} AND token = $4::uuid AND status = 'processing'`),
 
 		renew: with(`
-UPDATE {{table}} SET lease_expires_at = now + $5::interval, expires_at = now + $5::interval + $6::interval,
-	purge_after = least(purge_after, now + $6::interval), updated_at = now
-FROM {{clock}}
+UPDATE {{table}} SET lease_expires_at = {{now}} + $5::interval, expires_at = {{now}} + $5::interval + $6::interval,
+	purge_after = least(purge_after, {{now}} + $6::interval), updated_at = {{now}}
 WHERE {{this}} AND token = $4::uuid AND status = 'processing'`),
 
-		lookup: with(`SELECT {{record}}, clock_timestamp() FROM {{table}} WHERE {{this}}`),
+		lookup: with(`SELECT {{record}}, {{now}} FROM {{table}} WHERE {{this}}`),
 
 		// Found by purge_after, which is indexed, and checked by expires_at,
-		// which is exact. statement_timestamp() because an index takes no
-		// volatile bound. Deleted by key: on a partitioned table a ctid names
-		// one row in each partition. The limit is a literal so that the planner
-		// knows how few rows there will be.
+		// which is exact. Deleted by key: on a partitioned table a ctid names one
+		// row in each partition. The limit is a literal so that the planner knows
+		// how few rows there will be.
 		purge: [2]string{with(`
 WITH expired AS (
 	SELECT user_id, scope, idempotency_key, expires_at FROM {{table}}
-	WHERE purge_after <= statement_timestamp() AND expires_at <= clock_timestamp()
+	WHERE purge_after <= {{now}} AND expires_at <= {{now}}
 	ORDER BY purge_after LIMIT `), with(`
 	FOR UPDATE SKIP LOCKED
 ), gone AS (
@@ -159,7 +152,7 @@ WITH expired AS (
 	WHERE t.user_id = e.user_id AND t.scope = e.scope AND t.idempotency_key = e.idempotency_key
 	RETURNING t.expires_at
 )
-SELECT count(*), min(expires_at), clock_timestamp() FROM gone`)},
+SELECT count(*), min(expires_at), {{now}} FROM gone`)},
 
 		// A transaction of the store's own may be idle for as long as is said.
 		lock: with(`
@@ -211,8 +204,8 @@ WITH req AS MATERIALIZED (
 		AS r (user_id, scope, idempotency_key, request_hash, hash_version, token,
 			execution_id, reclaimed, lease, retention, digest, n)
 ), seen AS (
-	SELECT r.n, t.* FROM req AS r, LATERAL (
-		SELECT {{record}} FROM {{table}} AS t
+	SELECT n, record FROM req AS r, LATERAL (
+		SELECT {{record}} AS record FROM {{table}} AS t
 		WHERE t.user_id = r.user_id AND t.scope = r.scope AND t.idempotency_key = r.idempotency_key OFFSET 0
 	) AS t
 ), locked AS MATERIALIZED (
@@ -222,15 +215,15 @@ WITH req AS MATERIALIZED (
 	INSERT INTO {{table}} (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
 		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at)
 	SELECT user_id, scope, idempotency_key, request_hash, hash_version, 'processing', token::uuid,
-		execution_id::uuid, 1, reclaimed, now + lease * {{us}}, now + lease * {{us}} + retention * {{us}},
-		now + retention * {{us}}, now, now
-	FROM locked, {{clock}} WHERE ok ORDER BY user_id, scope, idempotency_key
+		execution_id::uuid, 1, reclaimed, {{now}} + lease * {{us}}, {{now}} + lease * {{us}} + retention * {{us}},
+		{{now}} + retention * {{us}}, {{now}}, {{now}}
+	FROM locked WHERE ok ORDER BY user_id, scope, idempotency_key
 	ON CONFLICT (user_id, scope, idempotency_key) DO NOTHING
-	RETURNING {{record}}
+	RETURNING token, updated_at
 )
-SELECT {{record}}, clock_timestamp(), 0 FROM made
+SELECT NULL::record, updated_at, 0, token FROM made
 UNION ALL
-SELECT {{record}}, clock_timestamp(), n FROM seen`),
+SELECT record, {{now}}, n, NULL FROM seen`),
 
 		completeMany: with(`
 WITH req AS MATERIALIZED (
@@ -240,12 +233,12 @@ WITH req AS MATERIALIZED (
 			response_codec, response_codec_version, response_body, error_code, error_message)
 	ORDER BY 1, 2, 3
 )
-UPDATE {{table}} AS t SET status = r.status, completed_at = now, expires_at = now + r.retention * {{us}},
-	purge_after = least(t.purge_after, now + r.retention * {{us}}), updated_at = now,
+UPDATE {{table}} AS t SET status = r.status, completed_at = {{now}}, expires_at = {{now}} + r.retention * {{us}},
+	purge_after = least(t.purge_after, {{now}} + r.retention * {{us}}), updated_at = {{now}},
 	response_status = r.response_status, response_codec = r.response_codec,
 	response_codec_version = r.response_codec_version, response_body = r.response_body,
 	error_code = r.error_code, error_message = r.error_message
-FROM req AS r, {{clock}}
+FROM req AS r
 WHERE t.user_id = r.user_id AND t.scope = r.scope AND t.idempotency_key = r.idempotency_key
 	AND t.token = r.token::uuid AND t.status = 'processing'
 RETURNING t.token, t.completed_at`),

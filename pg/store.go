@@ -105,9 +105,10 @@ func (s *Store) claimOne(ctx context.Context, req idem.ClaimRequest) (idem.Recor
 	if seen != nil {
 		sql, args = s.sql.takeOver, append(args, string(seen.State), uuid(seen.Token), seen.Attempt)
 	}
-	rec, err := s.record(ctx, sql, args...)
+	var a answer
+	err := s.queryRow(ctx, sql, args, &a)
 	if !errors.Is(err, pgx.ErrNoRows) {
-		return rec, err
+		return a.to(&req), err
 	}
 	rec, found, err := s.Lookup(ctx, req.Key)
 	switch {
@@ -166,34 +167,6 @@ func completeArgs(req idem.CompleteRequest) []any {
 	}, responseArgs(req.Response)...)
 }
 
-// responseColumns are a response as it is stored.
-type responseColumns struct {
-	status        pgtype.Int2
-	codec         pgtype.Text
-	codecVersion  pgtype.Int4
-	body          []byte
-	code, message pgtype.Text
-}
-
-func columnsOf(r idem.Response) responseColumns {
-	kept := r.Codec != ""
-	c := responseColumns{
-		status:       pgtype.Int2{Int16: int16(r.Status), Valid: r.Status != 0},
-		codec:        pgtype.Text{String: r.Codec, Valid: kept},
-		codecVersion: pgtype.Int4{Int32: int32(r.CodecVersion), Valid: kept},
-		body:         r.Body,
-	}
-	if r.Error != nil {
-		c.code, c.message = text(r.Error.Code), text(r.Error.Message)
-	}
-	return c
-}
-
-func responseArgs(r idem.Response) []any {
-	c := columnsOf(r)
-	return []any{c.status, c.codec, c.codecVersion, c.body, c.code, c.message}
-}
-
 // Release implements [idem.Store] in one round trip.
 func (s *Store) Release(ctx context.Context, req idem.ReleaseRequest) error {
 	return s.update(ctx, s.sql.release,
@@ -208,11 +181,12 @@ func (s *Store) Renew(ctx context.Context, req idem.RenewRequest) error {
 
 // Lookup implements [idem.Store] in one round trip.
 func (s *Store) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
-	rec, err := s.record(ctx, s.sql.lookup, key.User, key.Scope, key.Key)
+	var a answer
+	err := s.queryRow(ctx, s.sql.lookup, []any{key.User, key.Scope, key.Key}, &a)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return idem.Record{}, false, nil
 	}
-	return rec, err == nil, err
+	return a.rec, err == nil, err
 }
 
 // Purge implements [idem.Store] in one round trip and, over a pool or a
@@ -232,50 +206,6 @@ func (s *Store) Purge(ctx context.Context, req idem.PurgeRequest) (res idem.Purg
 	}
 	return res, nil
 }
-
-func (s *Store) record(ctx context.Context, sql string, args ...any) (rec idem.Record, err error) {
-	err = s.guard(ctx, func(db DB) error {
-		rec, err = scan(db.QueryRow(ctx, sql, args...))
-		return err
-	})
-	return rec, err
-}
-
-// recordColumns is room for one record as it is stored. Every instant in it, and
-// the one that it is judged by, are the database's.
-type recordColumns struct {
-	rec           idem.Record
-	token, id     pgtype.UUID
-	leaseEnd, now time.Time
-	completed     pgtype.Timestamptz
-	response      responseColumns
-}
-
-func (c *recordColumns) scan(row pgx.Row, more ...any) (idem.Record, error) {
-	rec, r := &c.rec, &c.response
-	err := row.Scan(append([]any{
-		&rec.State, &rec.Hash.Sum, &rec.Hash.Version, &c.token, &c.id, &rec.Attempt, &rec.Reclaimed, &c.leaseEnd,
-		&rec.ExpiresAt, &c.completed, &r.status, &r.codec, &r.codecVersion, &r.body, &r.code, &r.message, &c.now,
-	}, more...)...)
-	if err != nil {
-		return idem.Record{}, err
-	}
-	rec.Token, rec.ExecutionID, rec.CompletedAt = c.token.Bytes, c.id.Bytes, c.completed.Time
-	rec.ExpiresIn, rec.LeaseLeft = rec.ExpiresAt.Sub(c.now), 0
-	if rec.State == idem.Processing {
-		rec.LeaseLeft = c.leaseEnd.Sub(c.now)
-	}
-	rec.Response = idem.Response{
-		Status: idem.Status(r.status.Int16),
-		Codec:  r.codec.String, CodecVersion: int(r.codecVersion.Int32), Body: r.body,
-	}
-	if r.code.Valid {
-		rec.Response.Error = &idem.ErrorValue{Code: r.code.String, Message: r.message.String}
-	}
-	return *rec, nil
-}
-
-func scan(row pgx.Row) (idem.Record, error) { return new(recordColumns).scan(row) }
 
 func (s *Store) queryRow(ctx context.Context, sql string, args []any, into ...any) error {
 	return s.guard(ctx, func(db DB) error { return db.QueryRow(ctx, sql, args...).Scan(into...) })
@@ -329,11 +259,8 @@ func connOf(db DB) *pgx.Conn {
 
 // classify marks the errors that repetition does not mend.
 func classify(err error) error {
-	var unreadable pgx.ScanArgError
 	var pgErr *pgconn.PgError
 	switch {
-	case errors.As(err, &unreadable):
-		return errors.Join(idem.ErrCorruptRecord, err)
 	case errors.As(err, &pgErr) && !passing(pgErr.Code):
 		return idem.Permanent(err)
 	}
@@ -355,21 +282,4 @@ func passing(state string) bool {
 		return true
 	}
 	return false
-}
-
-func uuid(id idem.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: id != idem.ID{}} }
-
-func text(s string) pgtype.Text { return pgtype.Text{String: s, Valid: true} }
-
-func interval(d time.Duration) pgtype.Interval {
-	return pgtype.Interval{Microseconds: microseconds(d), Valid: true}
-}
-
-// microseconds rounds up: a duration that is not zero must not become zero.
-func microseconds(d time.Duration) int64 {
-	us := int64(d / time.Microsecond)
-	if d%time.Microsecond > 0 {
-		us++
-	}
-	return us
 }
