@@ -26,7 +26,7 @@ func TestStore(t *testing.T) {
 	t.Run("two processes", func(t *testing.T) {
 		storetest.Run(t, func(t testing.TB) idem.Store {
 			store := memstore.New()
-			return &spread{stores: []idem.Store{cached(t, store), cached(t, store)}}
+			return storetest.Spread(cached(t, store), cached(t, store))
 		})
 	})
 }

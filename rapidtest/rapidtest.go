@@ -36,7 +36,7 @@ import (
 // open may return a fresh store each time, or the same one, or stores over the
 // same records, for every sequence and history has keys of its own. But nobody
 // else may purge while Run does. To test several handles on the same records,
-// open a store that spreads its calls over them.
+// open a storetest.Spread of them.
 //
 // The store may forget expired records by itself. It uses its own clock, which
 // must run as fast as the test's, so that Run takes a second or two in pauses.

@@ -26,7 +26,7 @@ import (
 // open may return a fresh store each time, or the same one, or stores over the
 // same records: every sub-test uses keys of its own. Records may be left over
 // from earlier tests, but nobody else may purge while Run does. To test several
-// handles on the same records, open a store that spreads its calls over them.
+// handles on the same records, open a [Spread] of them.
 //
 // The store is used by many goroutines at once, as one over a pool is. It may
 // forget expired records by itself; those that it keeps until they are purged

@@ -28,10 +28,8 @@ func cached(t testing.TB, store idem.Store) *idemcache.Store {
 func TestSuiteBehindCaches(t *testing.T) {
 	t.Parallel()
 	config := migrated(t)
-	both := &spread{}
-	for range 2 {
-		both.stores = append(both.stores, cached(t, pg.New(connect(t, config, maxConns(8)))))
-	}
+	one := func() idem.Store { return cached(t, pg.New(connect(t, config, maxConns(8)))) }
+	both := storetest.Spread(one(), one())
 	storetest.Run(t, func(testing.TB) idem.Store { return both })
 }
 

@@ -1,10 +1,7 @@
 package storetests_test
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -25,11 +22,11 @@ func TestB45SuiteInEveryExecModeAndZone(t *testing.T) {
 	}
 
 	zones := []string{"Asia/Tokyo", "America/Los_Angeles", "Pacific/Kiritimati", "America/St_Johns", "UTC"}
-	all := &spread{}
+	var all []idem.Store
 	for i, mode := range execModes {
 		zone := func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["timezone"] = zones[i] }
 		store := pg.New(connect(t, config, maxConns(8), execMode(mode), zone), names...)
-		all.stores = append(all.stores, store)
+		all = append(all, store)
 		if large {
 			t.Run(mode.String()+" in "+zones[i], func(t *testing.T) {
 				storetest.Run(t, func(testing.TB) idem.Store { return store })
@@ -37,38 +34,7 @@ func TestB45SuiteInEveryExecModeAndZone(t *testing.T) {
 		}
 	}
 	t.Run("spread over all", func(t *testing.T) {
-		storetest.Run(t, func(testing.TB) idem.Store { return all })
+		s := storetest.Spread(all...)
+		storetest.Run(t, func(testing.TB) idem.Store { return s })
 	})
-}
-
-// A spread hands each call to the next of its stores.
-type spread struct {
-	stores []idem.Store
-	calls  atomic.Uint64
-}
-
-func (s *spread) next() idem.Store { return s.stores[s.calls.Add(1)%uint64(len(s.stores))] }
-
-func (s *spread) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, error) {
-	return s.next().Claim(ctx, req)
-}
-
-func (s *spread) Complete(ctx context.Context, req idem.CompleteRequest) (time.Time, error) {
-	return s.next().Complete(ctx, req)
-}
-
-func (s *spread) Release(ctx context.Context, req idem.ReleaseRequest) error {
-	return s.next().Release(ctx, req)
-}
-
-func (s *spread) Renew(ctx context.Context, req idem.RenewRequest) error {
-	return s.next().Renew(ctx, req)
-}
-
-func (s *spread) Lookup(ctx context.Context, key idem.Key) (idem.Record, bool, error) {
-	return s.next().Lookup(ctx, key)
-}
-
-func (s *spread) Purge(ctx context.Context, req idem.PurgeRequest) (idem.PurgeResult, error) {
-	return s.next().Purge(ctx, req)
 }
