@@ -5,7 +5,7 @@
 //	go run ./bench
 //
 // It takes about a quarter of an hour; -short shows in a minute that it works.
-// All figures and plots of the docs, in about an hour and 20 GB of disk:
+// All figures and plots of the docs, in about half an hour and 20 GB of disk:
 //
 //	go run ./bench -all -json bench/figures.json -plots docs/img
 package main
@@ -58,6 +58,7 @@ func main() {
 		only    = flag.String("only", "", "run the scenarios, and ask the questions of the design, whose name contains this")
 		out     = flag.String("json", "", "write the figures to this file; parts that are not measured stay as it has them")
 		growth  = flag.String("growth", "", "measure tables of these sizes instead, such as 10000,100000,1000000,10000000")
+		buffers = flag.String("buffers", "512MB", "shared_buffers of the server whose tables grow")
 		design  = flag.Bool("design", false, "measure settings of the table instead")
 		all     = flag.Bool("all", false, "measure all: the ratios, growth to ten million rows, and the design")
 		redraw  = flag.Bool("redraw", false, "measure nothing: draw the plots of the -json file")
@@ -69,7 +70,7 @@ func main() {
 	p := plan{
 		ratios: *all || !*redraw && *growth == "" && !*design,
 		rounds: *rounds, stretch: *stretch, callers: *callers, only: *only,
-		growth: *growth, purge: 1_000_000, design: *design || *all, designRows: 100_000, out: *out, plots: *plots,
+		growth: *growth, buffers: *buffers, purge: 1_000_000, design: *design || *all, designRows: 100_000, out: *out, plots: *plots,
 	}
 	switch {
 	case *short:
@@ -91,7 +92,7 @@ type row struct {
 }
 
 func bench(ctx context.Context, rounds int, stretch time.Duration, callers, only string) ([]row, error) {
-	url, stop := startServer()
+	url, stop := startServer("512MB")
 	defer stop()
 
 	pools := map[int]*pgxpool.Pool{}

@@ -15,6 +15,7 @@ type plan struct {
 	callers, only string
 
 	growth     string // sizes of tables, if any
+	buffers    string // of the server that they stand on
 	purge      int    // expired rows to purge beside callers
 	design     bool
 	designRows int
@@ -77,7 +78,7 @@ func (p *plan) measureGrowth(ctx context.Context, f *figures) error {
 	if err != nil {
 		return err
 	}
-	url, stop := startServer()
+	url, stop := startServer(p.buffers)
 	defer stop()
 	pool, err := connect(ctx, url, 16)
 	if err != nil {

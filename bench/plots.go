@@ -97,7 +97,8 @@ func drawGrowth(file string, all []growth) error {
 	}{
 		{"first run", func(g growth) latency { return g.FirstRun }},
 		{"of it the claim", func(g growth) latency { return g.Claim }},
-		{"replay", func(g growth) latency { return g.Replay }},
+		{"replay of any record", func(g growth) latency { return g.Replay }},
+		{"of a recent one", func(g growth) latency { return g.Retry }},
 	} {
 		var points spread
 		for _, g := range all {

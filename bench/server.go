@@ -11,9 +11,9 @@ import (
 )
 
 // startServer starts a Postgres that works as one in production does: fsync on.
-func startServer() (url string, stop func()) {
+func startServer(buffers string) (url string, stop func()) {
 	h := &harness{}
-	return pgtest.Start(h, "fsync=on", "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB",
+	return pgtest.Start(h, "fsync=on", "max_connections=200", "shared_buffers="+buffers, "max_wal_size=4GB",
 		"maintenance_work_mem=256MB").URL(), h.close
 }
 

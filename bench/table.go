@@ -162,10 +162,19 @@ func (t *table) firstRun(claimed func(time.Duration)) operation {
 	}
 }
 
+// retry replays the record of one of the latest first runs, as most replays do.
+func (t *table) retry(ctx context.Context, _ int) error {
+	return t.settled(ctx, t.rows+1+rand.IntN(int(t.fresh.Load())))
+}
+
 // replay replays any of the records that live.
 func (t *table) replay(ctx context.Context, _ int) error {
+	return t.settled(ctx, t.expired+rand.IntN(t.rows-t.expired))
+}
+
+func (t *table) settled(ctx context.Context, n int) error {
 	var runs int
-	replayed, err := t.do(ctx, t.store, key(t.expired+rand.IntN(t.rows-t.expired)), func() { runs++ })
+	replayed, err := t.do(ctx, t.store, key(n), func() { runs++ })
 	if err == nil && (runs > 0 || !replayed) {
 		return fmt.Errorf("a settled key ran %d times", runs)
 	}
