@@ -78,7 +78,7 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 	if p.short { // there are many settings
 		stretch, cycles = stretch/4, 5
 	}
-	url, stop := startServer("512MB")
+	url, stop := startServer(defaultBuffers)
 	defer stop()
 	pool, err := connect(ctx, url, designCallers)
 	if err != nil {

@@ -58,7 +58,7 @@ func main() {
 		only    = flag.String("only", "", "run the scenarios, and ask the questions of the design, whose name contains this")
 		out     = flag.String("json", "", "write the figures to this file; parts that are not measured stay as it has them")
 		growth  = flag.String("growth", "", "measure tables of these sizes instead, such as 10000,100000,1000000,10000000")
-		buffers = flag.String("buffers", "512MB", "shared_buffers of the server whose tables grow")
+		buffers = flag.String("buffers", defaultBuffers, "shared_buffers of the server whose tables grow")
 		design  = flag.Bool("design", false, "measure settings of the table instead")
 		all     = flag.Bool("all", false, "measure all: the ratios, growth to ten million rows, and the design")
 		redraw  = flag.Bool("redraw", false, "measure nothing: draw the plots of the -json file")
@@ -92,7 +92,7 @@ type row struct {
 }
 
 func bench(ctx context.Context, rounds int, stretch time.Duration, callers, only string) ([]row, error) {
-	url, stop := startServer("512MB")
+	url, stop := startServer(defaultBuffers)
 	defer stop()
 
 	pools := map[int]*pgxpool.Pool{}

@@ -10,6 +10,8 @@ import (
 	"github.com/idem-go/idem/pg/pgtest"
 )
 
+const defaultBuffers = "512MB"
+
 // startServer starts a Postgres that works as one in production does: fsync on.
 func startServer(buffers string) (url string, stop func()) {
 	h := &harness{}

@@ -150,10 +150,11 @@ func (s *Store) begin(ctx context.Context, req idem.BeginRequest) (*transaction,
 	}
 	if err := t.open(ctx); err != nil {
 		t.Rollback(ctx)
+		err = classify(err)
 		if t.own {
-			return nil, idem.Permanent(err)
+			err = idem.Permanent(err)
 		}
-		return nil, classify(err)
+		return nil, err
 	}
 	return t, nil
 }

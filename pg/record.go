@@ -47,14 +47,14 @@ func (a *answer) ScanRow(rows pgx.Rows) error {
 	for i, to := range []any{&a.now, &a.n, &a.by}[:len(values)-1] {
 		f := fields[i+1]
 		if err := types.Scan(f.DataTypeOID, f.Format, values[i+1], to); err != nil {
-			return errors.Join(idem.ErrCorruptRecord, err)
+			return pgx.ScanArgError{ColumnIndex: i + 1, FieldName: f.Name, Err: err}
 		}
 	}
 	if a.made = values[0] == nil; a.made {
 		return nil
 	}
 	if err := a.columns.scan(types, fields[0].Format, values[0]); err != nil {
-		return errors.Join(idem.ErrCorruptRecord, err)
+		return pgx.ScanArgError{FieldName: fields[0].Name, Err: err}
 	}
 	a.rec = a.columns.record(a.now)
 	return nil

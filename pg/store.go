@@ -259,8 +259,11 @@ func connOf(db DB) *pgx.Conn {
 
 // classify marks the errors that repetition does not mend.
 func classify(err error) error {
+	var unreadable pgx.ScanArgError
 	var pgErr *pgconn.PgError
 	switch {
+	case errors.As(err, &unreadable):
+		return errors.Join(idem.ErrCorruptRecord, err)
 	case errors.As(err, &pgErr) && !passing(pgErr.Code):
 		return idem.Permanent(err)
 	}

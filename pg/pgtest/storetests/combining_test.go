@@ -193,24 +193,24 @@ func TestBadRequestsAndCallersThatGoInABatch(t *testing.T) {
 			}
 			claims[bad].Hash.Sum, claims[twin].Key = spoil, claims[other].Key
 
-			leaving, leave := context.WithCancel(ctx)
-			ctxOf := func(i int) context.Context {
-				if i == gone {
-					return leaving
-				}
-				return ctx
-			}
-			left := make(chan struct{})
-			release := q.batch(func(i int) {
-				recs[i], errs[i] = q.store.Claim(ctxOf(i), claims[i])
-				if i == gone {
+			// share calls f for all of them, and one goes away while the statement is under way.
+			share := func(f func(context.Context, int)) {
+				leaving, leave := context.WithCancel(ctx)
+				left := make(chan struct{})
+				release := q.batch(func(i int) {
+					if i != gone {
+						f(ctx, i)
+						return
+					}
+					f(leaving, i)
 					close(left)
-				}
-			})
-			leave()
-			<-left
-			release()
-			q.callers.Wait()
+				})
+				leave()
+				<-left
+				release()
+				q.callers.Wait()
+			}
+			share(func(ctx context.Context, i int) { recs[i], errs[i] = q.store.Claim(ctx, claims[i]) })
 			for i, rec := range recs {
 				switch {
 				case i == gone:
@@ -228,8 +228,6 @@ func TestBadRequestsAndCallersThatGoInABatch(t *testing.T) {
 			}
 			eventually(t, q.looker, "NOT EXISTS (SELECT FROM "+table+" WHERE idempotency_key = $1 AND token IS NOT NULL)", k("%d", gone).Key)
 
-			leaving, leave = context.WithCancel(ctx)
-			left = make(chan struct{})
 			completion := func(i int) idem.CompleteRequest {
 				req := idem.CompleteRequest{
 					Key: claims[i].Key, Token: recs[i].Token, State: idem.Succeeded, Retention: time.Hour,
@@ -243,16 +241,7 @@ func TestBadRequestsAndCallersThatGoInABatch(t *testing.T) {
 				}
 				return req
 			}
-			release = q.batch(func(i int) {
-				times[i], errs[i] = q.store.Complete(ctxOf(i), completion(i))
-				if i == gone {
-					close(left)
-				}
-			})
-			leave()
-			<-left
-			release()
-			q.callers.Wait()
+			share(func(ctx context.Context, i int) { times[i], errs[i] = q.store.Complete(ctx, completion(i)) })
 			for i, at := range times {
 				if i == gone {
 					wantErr(t, errs[i], context.Canceled)
