@@ -41,8 +41,7 @@ type waiter[Req, Res any] struct {
 // it is neither, its request is sent alone.
 type turn[Req, Res any] struct {
 	lead []*waiter[Req, Res] // its own request first
-	res  Res
-	done bool
+	res  *Res
 }
 
 func (c *combiner[Req, Res]) do(ctx context.Context, req Req) (res Res, err error) {
@@ -91,8 +90,8 @@ func (c *combiner[Req, Res]) take(ctx context.Context, w *waiter[Req, Res], t tu
 	switch {
 	case t.lead != nil:
 		return c.lead(ctx, t.lead)
-	case t.done:
-		return t.res, nil
+	case t.res != nil:
+		return *t.res, nil
 	}
 	return c.one(ctx, w.req)
 }
@@ -118,7 +117,7 @@ func (c *combiner[Req, Res]) lead(ctx context.Context, batch []*waiter[Req, Res]
 	for i, w := range batch[1:] {
 		if err != nil {
 			w.turn <- turn[Req, Res]{}
-		} else if !c.deliver(w, results[i+1]) {
+		} else if !c.deliver(w, &results[i+1]) {
 			c.forsaken(w.req, results[i+1])
 		}
 	}
@@ -129,11 +128,11 @@ func (c *combiner[Req, Res]) lead(ctx context.Context, batch []*waiter[Req, Res]
 }
 
 // deliver reports whether the caller was still there.
-func (c *combiner[Req, Res]) deliver(w *waiter[Req, Res], res Res) bool {
+func (c *combiner[Req, Res]) deliver(w *waiter[Req, Res], res *Res) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !w.gone {
-		w.turn <- turn[Req, Res]{res: res, done: true}
+		w.turn <- turn[Req, Res]{res: res}
 	}
 	return !w.gone
 }

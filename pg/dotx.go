@@ -128,7 +128,6 @@ type transaction struct {
 	opened bool
 	undone bool
 	tx     guarded
-	inner  pgx.Tx // pgx's own, within tx
 }
 
 // The statements that end a transaction, by whether it is a savepoint. A
@@ -175,8 +174,7 @@ func (t *transaction) open(ctx context.Context) (err error) {
 	b.Queue(sql.lookup, t.key.User, t.key.Scope, t.key.Key)
 
 	answers := t.conn.SendBatch(ctx, b)
-	t.inner = answers.Tx()
-	t.tx.Tx = t.inner
+	t.tx.Tx = answers.Tx()
 	defer func() { err = errors.Join(err, answers.Close()) }()
 	if _, err := answers.Exec(); err != nil {
 		return err
@@ -243,7 +241,7 @@ func (t *transaction) Tx() pgx.Tx { return &t.tx }
 
 // leave gives the connection back.
 func (t *transaction) leave() {
-	seal(t.conn, t.inner)
+	t.tx.seal(t.conn)
 	t.release()
 }
 

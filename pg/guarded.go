@@ -9,7 +9,10 @@ import (
 
 // guarded is a closure's transaction. Ending it is the affair of the call that
 // it belongs to.
-type guarded struct{ pgx.Tx }
+type guarded struct {
+	pgx.Tx
+	branched pgx.Tx // the same, once pgx has made more of it: nested ones, large objects
+}
 
 var errNotYours = errors.New("pg: the transaction ends with the call that it belongs to: return an error to roll it back")
 
@@ -26,20 +29,31 @@ func (g *guarded) refuse() error {
 	return errNotYours
 }
 
+// Begin begins a nested transaction.
+func (g *guarded) Begin(ctx context.Context) (pgx.Tx, error) {
+	g.branched = g.Tx
+	return g.Tx.Begin(ctx)
+}
+
+// LargeObjects gives access to large objects.
+func (g *guarded) LargeObjects() pgx.LargeObjects {
+	g.branched = g.Tx
+	return g.Tx.LargeObjects()
+}
+
 // end cuts off a closure that goes on using its transaction: the connection may
 // already be somebody else's.
 func (g *guarded) end() { g.Tx = ended }
 
-// seal does the same for what pgx has made of its transaction, nested ones and
-// large objects. pgx marks a transaction closed only when it commits it, but the
+// seal does the same for what pgx has made of its transaction. pgx marks a transaction closed only when it commits it, but the
 // commit went by another way: a commit that never reaches the wire does it.
-func seal(conn *pgx.Conn, tx pgx.Tx) {
-	if tx == nil || conn.PgConn().TxStatus() != 'I' { // a savepoint: the connection stays the caller's
+func (g *guarded) seal(conn *pgx.Conn) {
+	if g.branched == nil || conn.PgConn().TxStatus() != 'I' { // a savepoint: the connection stays the caller's
 		return
 	}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = tx.Commit(gone)
+	_ = g.branched.Commit(gone)
 }
 
 // ended is a transaction that was closed before it began.

@@ -63,78 +63,74 @@ func (s *Store) combine() {
 // first one's claim, if it wins, is the record that stands in the others' way.
 func (s *Store) claimMany(ctx context.Context, reqs []idem.ClaimRequest) ([]claimed, error) {
 	var (
-		keys                        keyColumns
-		hashes, tokens, executions  []string
-		versions                    []int32
-		reclaimed                   []bool
-		leases, retentions, digests []int64
-		row                         = make([]int, len(reqs)) // of the statement, for each request
-		rowOf                       = make(map[idem.Key]int, len(reqs))
-		byToken                     = make(map[idem.ID]int, len(reqs))
+		sent    = make([]int, 0, len(reqs)) // the request of each row
+		first   = make([]int, len(reqs))    // the one that is sent, for each request
+		byKey   = make(map[idem.Key]int, len(reqs))
+		byToken = make(map[idem.ID]int, len(reqs))
 	)
 	for i, req := range reqs {
-		n, ok := rowOf[req.Key]
+		n, ok := byKey[req.Key]
 		if !ok {
-			n = len(rowOf)
-			rowOf[req.Key], byToken[req.Token] = n, i
-			keys.add(req.Key)
-			hashes, versions = append(hashes, req.Hash.Sum), append(versions, int32(req.Hash.Version))
-			tokens, executions = append(tokens, req.Token.String()), append(executions, req.ExecutionID.String())
-			reclaimed = append(reclaimed, req.Reclaimed)
-			leases, retentions = append(leases, microseconds(req.Lease)), append(retentions, microseconds(req.Retention))
-			digests = append(digests, digest(req.Key))
+			n = i
+			sent, byKey[req.Key], byToken[req.Token] = append(sent, i), i, i
 		}
-		row[i] = n
+		first[i] = n
 	}
-	answers := make([]claimed, len(rowOf))
+	results := make([]claimed, len(reqs))
 	var a answer
-	rows, _ := s.db.Query(ctx, s.sql.claimMany, keys.users, keys.scopes, keys.keys, hashes, versions, tokens,
-		executions, reclaimed, leases, retentions, digests)
+	rows, _ := s.db.Query(ctx, s.sql.claimMany,
+		column(sent, func(i int) string { return reqs[i].Key.User }),
+		column(sent, func(i int) string { return reqs[i].Key.Scope }),
+		column(sent, func(i int) string { return reqs[i].Key.Key }),
+		column(sent, func(i int) string { return reqs[i].Hash.Sum }),
+		column(sent, func(i int) int32 { return int32(reqs[i].Hash.Version) }),
+		column(sent, func(i int) pgtype.UUID { return uuid(reqs[i].Token) }),
+		column(sent, func(i int) pgtype.UUID { return uuid(reqs[i].ExecutionID) }),
+		column(sent, func(i int) bool { return reqs[i].Reclaimed }),
+		column(sent, func(i int) int64 { return microseconds(reqs[i].Lease) }),
+		column(sent, func(i int) int64 { return microseconds(reqs[i].Retention) }),
+		column(sent, func(i int) int64 { return digest(reqs[i].Key) }))
 	err := forEach(rows, func(rows pgx.Rows) error {
 		if err := rows.Scan(&a); err != nil {
 			return err
 		}
 		if a.made {
 			i := byToken[a.by.Bytes]
-			answers[row[i]] = claimed{a.to(&reqs[i]), true}
+			results[i] = claimed{a.to(&reqs[i]), true}
 		} else {
-			answers[a.n-1] = claimed{a.rec, true}
+			results[sent[a.n-1]] = claimed{a.rec, true}
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	results := make([]claimed, len(reqs))
 	for i := range reqs {
-		results[i] = answers[row[i]]
+		results[i] = results[first[i]]
 	}
 	return results, nil
 }
 
 func (s *Store) completeMany(ctx context.Context, reqs []idem.CompleteRequest) ([]completed, error) {
-	var (
-		keys                    keyColumns
-		tokens, states          []string
-		retentions              []int64
-		statuses                []pgtype.Int2
-		codecs, codes, messages []pgtype.Text
-		versions                []pgtype.Int4
-		bodies                  [][]byte
-		byToken                 = make(map[idem.ID]int, len(reqs))
-	)
+	byToken := make(map[idem.ID]int, len(reqs))
 	for i, req := range reqs {
 		byToken[req.Token] = i
-		r := columnsOf(req.Response)
-		keys.add(req.Key)
-		tokens, states = append(tokens, req.Token.String()), append(states, string(req.State))
-		retentions, statuses = append(retentions, microseconds(req.Retention)), append(statuses, r.status)
-		codecs, versions, bodies = append(codecs, r.codec), append(versions, r.codecVersion), append(bodies, r.body)
-		codes, messages = append(codes, r.code), append(messages, r.message)
 	}
+	responses := column(reqs, func(r idem.CompleteRequest) responseColumns { return columnsOf(r.Response) })
 	results := make([]completed, len(reqs))
-	rows, _ := s.db.Query(ctx, s.sql.completeMany, keys.users, keys.scopes, keys.keys, tokens, states, retentions,
-		statuses, codecs, versions, bodies, codes, messages)
+	rows, _ := s.db.Query(ctx, s.sql.completeMany,
+		column(reqs, func(r idem.CompleteRequest) string { return r.Key.User }),
+		column(reqs, func(r idem.CompleteRequest) string { return r.Key.Scope }),
+		column(reqs, func(r idem.CompleteRequest) string { return r.Key.Key }),
+		column(reqs, func(r idem.CompleteRequest) pgtype.UUID { return uuid(r.Token) }),
+		column(reqs, func(r idem.CompleteRequest) string { return string(r.State) }),
+		column(reqs, func(r idem.CompleteRequest) int64 { return microseconds(r.Retention) }),
+		column(responses, func(r responseColumns) pgtype.Int2 { return r.status }),
+		column(responses, func(r responseColumns) pgtype.Text { return r.codec }),
+		column(responses, func(r responseColumns) pgtype.Int4 { return r.codecVersion }),
+		column(responses, func(r responseColumns) []byte { return r.body }),
+		column(responses, func(r responseColumns) pgtype.Text { return r.code }),
+		column(responses, func(r responseColumns) pgtype.Text { return r.message }))
 	err := forEach(rows, func(rows pgx.Rows) error {
 		var token pgtype.UUID
 		var at time.Time
@@ -150,6 +146,15 @@ func (s *Store) completeMany(ctx context.Context, reqs []idem.CompleteRequest) (
 	return results, nil
 }
 
+// column is one argument of a statement for several requests.
+func column[Req, T any](reqs []Req, of func(Req) T) []T {
+	values := make([]T, len(reqs))
+	for i, req := range reqs {
+		values[i] = of(req)
+	}
+	return values
+}
+
 func forEach(rows pgx.Rows, f func(pgx.Rows) error) error {
 	defer rows.Close()
 	for rows.Next() {
@@ -158,10 +163,4 @@ func forEach(rows pgx.Rows, f func(pgx.Rows) error) error {
 		}
 	}
 	return rows.Err()
-}
-
-type keyColumns struct{ users, scopes, keys []string }
-
-func (c *keyColumns) add(k idem.Key) {
-	c.users, c.scopes, c.keys = append(c.users, k.User), append(c.scopes, k.Scope), append(c.keys, k.Key)
 }

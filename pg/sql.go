@@ -199,8 +199,8 @@ SELECT max(completed_at) FROM done HAVING {{same_transaction}} AND 1 / count(*) 
 		// table. Sorted, so that two of these rarely meet crosswise.
 		claimMany: with(`
 WITH req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::text[],
-		$7::text[], $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[]) WITH ORDINALITY
+	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::uuid[],
+		$7::uuid[], $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[]) WITH ORDINALITY
 		AS r (user_id, scope, idempotency_key, request_hash, hash_version, token,
 			execution_id, reclaimed, lease, retention, digest, n)
 ), seen AS (
@@ -214,8 +214,8 @@ WITH req AS MATERIALIZED (
 ), made AS (
 	INSERT INTO {{table}} (user_id, scope, idempotency_key, request_hash, hash_version, status, token,
 		execution_id, attempt, reclaimed, lease_expires_at, expires_at, purge_after, inserted_at, updated_at)
-	SELECT user_id, scope, idempotency_key, request_hash, hash_version, 'processing', token::uuid,
-		execution_id::uuid, 1, reclaimed, {{now}} + lease * {{us}}, {{now}} + lease * {{us}} + retention * {{us}},
+	SELECT user_id, scope, idempotency_key, request_hash, hash_version, 'processing', token,
+		execution_id, 1, reclaimed, {{now}} + lease * {{us}}, {{now}} + lease * {{us}} + retention * {{us}},
 		{{now}} + retention * {{us}}, {{now}}, {{now}}
 	FROM locked WHERE ok ORDER BY user_id, scope, idempotency_key
 	ON CONFLICT (user_id, scope, idempotency_key) DO NOTHING
@@ -227,7 +227,7 @@ SELECT record, {{now}}, n, NULL FROM seen`),
 
 		completeMany: with(`
 WITH req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::smallint[],
+	SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::bigint[], $7::smallint[],
 		$8::text[], $9::integer[], $10::bytea[], $11::text[], $12::text[])
 		AS r (user_id, scope, idempotency_key, token, status, retention, response_status,
 			response_codec, response_codec_version, response_body, error_code, error_message)
@@ -240,7 +240,7 @@ UPDATE {{table}} AS t SET status = r.status, completed_at = {{now}}, expires_at 
 	error_code = r.error_code, error_message = r.error_message
 FROM req AS r
 WHERE t.user_id = r.user_id AND t.scope = r.scope AND t.idempotency_key = r.idempotency_key
-	AND t.token = r.token::uuid AND t.status = 'processing'
+	AND t.token = r.token AND t.status = 'processing'
 RETURNING t.token, t.completed_at`),
 
 		completeOrRaise: `WITH done AS (` + complete + `) SELECT max(completed_at) FROM done HAVING ` +
