@@ -80,7 +80,7 @@ func (p *plan) measureDesign(ctx context.Context, f *figures) error {
 	}
 	url, stop := startServer(defaultBuffers)
 	defer stop()
-	pool, err := connect(ctx, url, designCallers)
+	pool, err := connect(ctx, url, designCallers, 0)
 	if err != nil {
 		return err
 	}

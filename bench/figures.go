@@ -11,6 +11,7 @@ import (
 // stays as the file has it.
 type figures struct {
 	Ratios     []row         `json:",omitempty"`
+	Away       []row         `json:",omitempty"` // the same with the server further away
 	Growth     []growth      `json:",omitempty"`
 	UnderPurge *underPurge   `json:",omitempty"`
 	Design     []designTable `json:",omitempty"`

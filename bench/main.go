@@ -57,6 +57,7 @@ func main() {
 		rounds  = flag.Int("rounds", 7, "paired rounds per comparison")
 		stretch = flag.Duration("stretch", time.Second, "length of one side of a round")
 		callers = flag.String("callers", "1,16,64,256", "numbers of concurrent callers")
+		away    = flag.Duration("away", 0, "compare with the server this much further away, there and back")
 		only    = flag.String("only", "", "run the scenarios, and ask the questions of the design, whose name contains this")
 		out     = flag.String("json", "", "write the figures to this file; parts that are not measured stay as it has them")
 		growth  = flag.String("growth", "", "measure tables of these sizes instead, such as 10000,100000,1000000,10000000")
@@ -71,7 +72,7 @@ func main() {
 	defer stop()
 	p := plan{
 		ratios: *all || !*redraw && *growth == "" && !*design,
-		rounds: *rounds, stretch: *stretch, callers: *callers, only: *only,
+		rounds: *rounds, stretch: *stretch, callers: *callers, away: *away, only: *only,
 		growth: *growth, buffers: *buffers, purge: 1_000_000, design: *design || *all, designRows: 100_000, out: *out, plots: *plots,
 	}
 	switch {
@@ -96,21 +97,18 @@ type row struct {
 	comparison
 }
 
-func bench(ctx context.Context, rounds int, stretch time.Duration, callers, only string) ([]row, error) {
+func bench(ctx context.Context, p *plan) ([]row, error) {
 	url, stop := startServer(defaultBuffers)
 	defer stop()
 
 	pools := map[int]*pgxpool.Pool{}
 	for _, size := range sizes {
-		cfg, err := pgxpool.ParseConfig(url)
+		pool, err := connect(ctx, url, int32(size), p.away)
 		if err != nil {
 			return nil, err
 		}
-		cfg.MaxConns = int32(size)
-		if pools[size], err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
-			return nil, err
-		}
-		defer pools[size].Close()
+		defer pool.Close()
+		pools[size] = pool
 	}
 	if _, err := pools[4].Exec(ctx, handSchema, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return nil, err
@@ -123,15 +121,15 @@ func bench(ctx context.Context, rounds int, stretch time.Duration, callers, only
 	fmt.Println("| scenario | callers | pool (hand) | idem /s | by hand /s | ratio | quartiles | p99 idem | p99 by hand | p99 ratio |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
 	for _, s := range scenarios {
-		if !strings.Contains(s.name, only) {
+		if !strings.Contains(s.name, p.only) {
 			continue
 		}
-		for _, c := range strings.Split(callers, ",") {
+		for _, c := range strings.Split(p.callers, ",") {
 			n, err := strconv.Atoi(c)
 			if err != nil {
 				return nil, err
 			}
-			r, err := s.run(ctx, pools, n, rounds, stretch)
+			r, err := s.run(ctx, pools, n, p.rounds, p.stretch)
 			if err != nil {
 				return nil, fmt.Errorf("%s, %d callers: %w", s.name, n, err)
 			}

@@ -13,6 +13,7 @@ type plan struct {
 	rounds        int
 	stretch       time.Duration
 	callers, only string
+	away          time.Duration // of the server, there and back
 
 	growth     string // sizes of tables, if any
 	buffers    string // of the server that they stand on
@@ -64,8 +65,11 @@ func (p *plan) run(ctx context.Context) error {
 }
 
 func (p *plan) measureRatios(ctx context.Context, f *figures) (err error) {
-	if p.ratios {
-		f.Ratios, err = bench(ctx, p.rounds, p.stretch, p.callers, p.only)
+	switch {
+	case p.ratios && p.away > 0:
+		f.Away, err = bench(ctx, p)
+	case p.ratios:
+		f.Ratios, err = bench(ctx, p)
 	}
 	return err
 }
@@ -80,7 +84,7 @@ func (p *plan) measureGrowth(ctx context.Context, f *figures) error {
 	}
 	url, stop := startServer(p.buffers)
 	defer stop()
-	pool, err := connect(ctx, url, 16)
+	pool, err := connect(ctx, url, 16, 0)
 	if err != nil {
 		return err
 	}

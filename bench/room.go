@@ -22,7 +22,7 @@ type room struct {
 
 func measureRoom(ctx context.Context, url string, rows int, short bool) ([]room, error) {
 	// Neither time nor durability matters here, and nothing but the table's layout is measured.
-	pool, err := connect(ctx, url+"&synchronous_commit=off", 8)
+	pool, err := connect(ctx, url+"&synchronous_commit=off", 8, 0)
 	if err != nil {
 		return nil, err
 	}
