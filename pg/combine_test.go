@@ -37,8 +37,9 @@ func (s *fakeServer) combiner(leaders, most int) *combiner[int, int] {
 		}
 	}
 	return &combiner[int, int]{
-		leaders: leaders, most: most,
-		one: func(ctx context.Context, req int) (int, error) { return 10 * req, send(ctx, req) },
+		pace: newPace(leaders, leaders), most: most,
+		teaches: func(int, int) bool { return true },
+		one:     func(ctx context.Context, req int) (int, error) { return 10 * req, send(ctx, req) },
 		many: func(ctx context.Context, reqs []int) ([]int, error) {
 			if err := send(ctx, reqs...); err != nil {
 				return nil, err
@@ -106,6 +107,25 @@ func TestCallersShareWhatTheyWaitFor(t *testing.T) {
 	})
 }
 
+func TestMoreStatementsShareTheQueueOnceThePaceAllowsThem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeServer{}
+		c := s.combiner(1, 10)
+		c.pace = newPace(1, 3)
+		c.pace.trip = time.Second // but it learns of that from the first statement
+		results, errs := ask(t, c, func(int) context.Context { return t.Context() }, 1, 2, 3, 4, 5, 6, 7)
+		want := map[int]int{1: 10, 2: 20, 3: 30, 4: 40, 5: 50, 6: 60, 7: 70}
+		if diff := cmp.Diff(want, results); diff != "" || len(errs) > 0 {
+			t.Errorf("results (-want +got):\n%s%v", diff, errs)
+		}
+		slices.SortFunc(s.sent, func(a, b []int) int { return a[0] - b[0] })
+		if diff := cmp.Diff([][]int{{1}, {2, 3}, {4, 5}, {6, 7}}, s.sent); diff != "" {
+			t.Errorf("statements (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestFailedStatementIsSentAgainForEachCallerAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -165,9 +185,12 @@ func TestCallerThatGoesDoesNotHinderTheOthers(t *testing.T) {
 func TestEveryCallerGetsItsOwnResult(t *testing.T) {
 	t.Parallel()
 	var several atomic.Int64
+	p := newPace(2, 8)
 	c := &combiner[int, int]{
-		leaders: 2, most: 8,
+		pace: p, most: 8,
+		teaches: func(int, int) bool { return false },
 		one: func(_ context.Context, req int) (int, error) {
+			p.allowed.Store(1 + rand.Int32N(4))
 			runtime.Gosched() // others come meanwhile
 			return -req, nil
 		},
@@ -207,5 +230,39 @@ func TestEveryCallerGetsItsOwnResult(t *testing.T) {
 	}
 	if c.busy != 0 || len(c.queue) != 0 {
 		t.Errorf("%d statements and %d waiters are left", c.busy, len(c.queue))
+	}
+}
+
+func TestPaceFollowsTheWayToTheServer(t *testing.T) {
+	t.Parallel()
+	const near, far = 80 * time.Microsecond, time.Millisecond
+	p := newPace(2, 8)
+	learn := func(times int, took time.Duration, alone bool) {
+		for range times {
+			p.learn(took, alone)
+		}
+	}
+	for _, step := range []struct {
+		name  string
+		times int
+		took  time.Duration
+		alone bool
+		want  int32
+	}{
+		{"near", 100, near, true, 2},
+		{"near and busy", 100, 20 * near, false, 2},
+		{"near, one that is late", 1, far, true, 2},
+		{"far", 100, far, true, 8}, // 9 would keep a processor busy, there are 8 connections
+		{"far and busy", 100, 3 * far, false, 8},
+		{"nearer again, and busy", 1, far / 2, false, 5},
+		{"near again", 100, near, true, 2},
+	} {
+		learn(step.times, step.took, step.alone)
+		if got := p.allowed.Load(); got != step.want {
+			t.Errorf("%s: %d statements at once, want %d", step.name, got, step.want)
+		}
+	}
+	if got := newPace(2, 1).allowed.Load(); got != 1 {
+		t.Errorf("with one connection: %d statements at once, want 1", got)
 	}
 }

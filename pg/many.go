@@ -6,17 +6,24 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idem-go/idem"
 )
 
-// How many statements of a kind may be under way before callers share them, and
-// how many callers may share one. Measured, see docs/performance.md.
-const (
-	claimLeaders    = 2
-	completeLeaders = 2
-	mostCombined    = 128
-)
+// mostCombined is how many callers may share one statement. Measured, see
+// docs/performance.md.
+const mostCombined = 128
+
+// paceOf lets two statements of a kind be under way in any case, and at most as
+// many as there may be connections.
+func paceOf(db DB) *pace {
+	most := 16
+	if pool, ok := db.(interface{ Stat() *pgxpool.Stat }); ok {
+		most = int(pool.Stat().MaxConns())
+	}
+	return newPace(2, most)
+}
 
 // claimed is the answer to one claim of several. It is not valid if the
 // statement found nothing to say, for example because a rival was under way.
@@ -33,13 +40,15 @@ type completed struct {
 }
 
 func (s *Store) combine() {
+	pace := paceOf(s.db)
 	s.claims = &combiner[idem.ClaimRequest, claimed]{
-		leaders: claimLeaders, most: mostCombined,
+		pace: pace, most: mostCombined,
 		one: func(ctx context.Context, req idem.ClaimRequest) (claimed, error) {
 			rec, err := s.claimOne(ctx, req)
 			return claimed{rec, true}, err
 		},
-		many: s.claimMany,
+		many:    s.claimMany,
+		teaches: func(req idem.ClaimRequest, c claimed) bool { return c.valid && c.rec.Token != req.Token },
 		forsaken: func(req idem.ClaimRequest, c claimed) {
 			if c.valid && c.rec.Token == req.Token {
 				ctx, cancel := context.WithTimeout(context.Background(), sharedTimeout)
@@ -49,12 +58,13 @@ func (s *Store) combine() {
 		},
 	}
 	s.completions = &combiner[idem.CompleteRequest, completed]{
-		leaders: completeLeaders, most: mostCombined,
+		pace: pace, most: mostCombined,
 		one: func(ctx context.Context, req idem.CompleteRequest) (completed, error) {
 			at, err := s.completeOne(ctx, req)
 			return completed{at, true}, err
 		},
 		many:     s.completeMany,
+		teaches:  func(idem.CompleteRequest, completed) bool { return false },
 		forsaken: func(idem.CompleteRequest, completed) {},
 	}
 }
