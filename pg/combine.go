@@ -50,8 +50,8 @@ func newPace(fewest, most int) *pace {
 	return p
 }
 
-// work is about what a replay costs processors, on both sides.
-const work = 100 * time.Microsecond
+// replayWork is about what a replay costs processors, on both sides.
+const replayWork = 100 * time.Microsecond
 
 // learn takes note of how long a statement took. Beside others it may have taken
 // longer than the way is, but not shorter.
@@ -62,7 +62,7 @@ func (p *pace) learn(took time.Duration, alone bool) {
 	case took < p.trip:
 		p.trip = took
 	}
-	p.allowed.Store(int32(max(p.fewest, min(p.most, int(p.trip/work)))))
+	p.allowed.Store(int32(max(p.fewest, min(p.most, int(p.trip/replayWork)))))
 }
 
 type waiter[Req, Res any] struct {
