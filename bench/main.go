@@ -8,6 +8,10 @@
 // All figures and plots of the docs, in about half an hour and 20 GB of disk:
 //
 //	go run ./bench -all -json bench/figures.json -plots docs/img
+//
+// And those of a server that is further away:
+//
+//	go run ./bench -away 2ms -callers 1,16,64 -json bench/figures.json
 package main
 
 import (

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idem-go/idem"
 )
 
 // fakeServer is a server: each statement takes a second, and answers a request
@@ -264,5 +267,32 @@ func TestPaceFollowsTheWayToTheServer(t *testing.T) {
 	}
 	if got := newPace(2, 1).allowed.Load(); got != 1 {
 		t.Errorf("with one connection: %d statements at once, want 1", got)
+	}
+}
+
+func TestStoreLearnsFromWhatItDidNotWrite(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1/nowhere?pool_max_conns=7") // connects to nothing yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := New(pool)
+	if p := s.claims.pace; p != s.completions.pace || p.fewest != 2 || p.most != 7 {
+		t.Errorf("claims and completions are paced by %p and %p, from %d to %d", p, s.completions.pace, p.fewest, p.most)
+	}
+	req := idem.ClaimRequest{Token: idem.ID{1}}
+	for _, tt := range []struct {
+		name string
+		res  claimed
+		want bool
+	}{
+		{"a claim that was made", claimed{idem.Record{Token: req.Token}, true}, false},
+		{"a record that was there", claimed{idem.Record{Token: idem.ID{2}}, true}, true},
+		{"no answer", claimed{}, false},
+	} {
+		if got := s.claims.teaches(req, tt.res); got != tt.want {
+			t.Errorf("%s teaches: %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }

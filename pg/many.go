@@ -11,8 +11,7 @@ import (
 	"github.com/idem-go/idem"
 )
 
-// mostCombined is how many callers may share one statement. Measured, see
-// docs/performance.md.
+// mostCombined is how many callers may share one statement.
 const mostCombined = 128
 
 // paceOf lets two statements of a kind be under way in any case, and at most as
