@@ -2,7 +2,6 @@ package idemredis_test
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,7 +58,7 @@ func BenchmarkHandWritten(b *testing.B) {
 }
 
 func benchClients(b *testing.B) (byHand, *idemredis.Store) {
-	prefix := shared.prefix + rand.Text() + ":" // of this run alone: see -count
+	prefix := prefix(b)
 	options := *shared.options
 	options.ContextTimeoutEnabled = true
 	c := redis.NewClient(&options)

@@ -46,7 +46,7 @@ func (h *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 func openTrips(t *testing.T, h *trips) *idemredis.Store {
 	c := client(t)
-	s := idemredis.New(c, idemredis.WithPrefix(shared.prefix+t.Name()+":"))
+	s := idemredis.New(c, idemredis.WithPrefix(prefix(t)))
 	if _, err := idem.Do(t.Context(), s, key, "payload", returns("the server learns the scripts")); err != nil {
 		t.Fatal(err)
 	}

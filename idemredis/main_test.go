@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,11 +98,20 @@ func client(t testing.TB) *redis.Client {
 	return c
 }
 
-// open returns a store on the shared server. Stores with the same name share
-// their records.
+var prefixes sync.Map // of testing.TB
+
+// prefix returns what the keys of a test begin with: its own, however often tests
+// run (-count) on the same server.
+func prefix(t testing.TB) string {
+	p, _ := prefixes.LoadOrStore(t, shared.prefix+rand.Text()+":")
+	return p.(string)
+}
+
+// open returns a store on the shared server. Those of one test share their
+// records.
 func open(t testing.TB) *idemredis.Store {
 	t.Helper()
-	return idemredis.New(client(t), idemredis.WithPrefix(shared.prefix+t.Name()+":"))
+	return idemredis.New(client(t), idemredis.WithPrefix(prefix(t)))
 }
 
 // size is how often a case is tried: as often as it is written down when large

@@ -35,11 +35,13 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	c := client(t)
-	s := idemredis.New(c, idemredis.WithPrefix(shared.prefix+t.Name()+":"))
+	s := idemredis.New(c, idemredis.WithPrefix(prefix(t)))
 	run := func(n int, payload string, fn closure) func() {
 		return func() { _, _ = idem.Do(t.Context(), s, numbered(n), payload, fn) }
 	}
+	look := func(n int) func() { return func() { _, _ = idem.Peek(t.Context(), s, numbered(n), "payload") } }
 	run(0, "payload", returns("the server learns the scripts"))()
+	look(0)()
 	var count counter
 	c.AddHook(&count) // after the connection was made, which takes requests of its own
 	for _, step := range []struct {
@@ -50,7 +52,7 @@ func TestRoundTrips(t *testing.T) {
 		{"a first run", 2, run(1, "payload", returns("done"))},
 		{"a replay", 1, run(1, "payload", mustNotRun(t))},
 		{"a mismatch", 1, run(1, "another", mustNotRun(t))},
-		{"a look", 1, func() { _, _ = idem.Peek(t.Context(), s, numbered(1), "payload") }},
+		{"a look", 1, look(1)},
 	} {
 		before := count.n.Load()
 		step.do()

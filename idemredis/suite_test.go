@@ -11,6 +11,6 @@ import (
 func TestStore(t *testing.T) {
 	t.Parallel()
 	c := client(t)
-	prefix := shared.prefix + t.Name() + ":"
+	prefix := prefix(t)
 	storetest.Run(t, func(testing.TB) idem.Store { return idemredis.New(c, idemredis.WithPrefix(prefix)) })
 }
