@@ -5,6 +5,7 @@ package memstore
 
 import (
 	"bytes"
+	"container/heap"
 	"context"
 	"errors"
 	"sync"
@@ -27,7 +28,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	records map[idem.Key]*record
-	sweep   int // number of records at which expired ones are looked for
+	expiry  expiry // of all records
 }
 
 var _ idem.Store = (*Store)(nil)
@@ -35,7 +36,33 @@ var _ idem.Store = (*Store)(nil)
 // record is an idem.Record whose times are instants.
 type record struct {
 	idem.Record
+	key      idem.Key
 	leaseEnd time.Time
+	place    int // in expiry
+}
+
+// expiry is a heap of records: the one that expires first is at the top.
+type expiry []*record
+
+func (e expiry) Len() int           { return len(e) }
+func (e expiry) Less(i, j int) bool { return e[i].ExpiresAt.Before(e[j].ExpiresAt) }
+
+func (e expiry) Swap(i, j int) {
+	e[i], e[j] = e[j], e[i]
+	e[i].place, e[j].place = i, j
+}
+
+func (e *expiry) Push(r any) {
+	r.(*record).place = len(*e)
+	*e = append(*e, r.(*record))
+}
+
+func (e *expiry) Pop() any {
+	last := len(*e) - 1
+	r := (*e)[last]
+	(*e)[last] = nil
+	*e = (*e)[:last]
+	return r
 }
 
 // An Option changes how [New] makes a store.
@@ -49,7 +76,7 @@ func MaxRecords(n int) Option { return func(s *Store) { s.max = n } }
 // New returns an empty store. It starts nothing: expired records are forgotten
 // as new ones come, and by [Store.Purge].
 func New(opts ...Option) *Store {
-	s := &Store{max: DefaultMaxRecords, records: map[idem.Key]*record{}, sweep: firstSweep}
+	s := &Store{max: DefaultMaxRecords, records: map[idem.Key]*record{}}
 	for _, o := range opts {
 		o(s)
 	}
@@ -90,42 +117,46 @@ func (s *Store) Claim(ctx context.Context, req idem.ClaimRequest) (idem.Record, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	attempt, old := 1, s.records[req.Key]
+	r := s.records[req.Key]
+	attempt := 1
 	switch {
-	case req.Replace == nil && old != nil:
-		return old.view(now), nil
+	case req.Replace == nil && r != nil:
+		return r.view(now), nil
 	case req.Replace == nil:
 		if !s.room(now) {
 			return idem.Record{}, idem.Permanent(ErrFull)
 		}
-	case old == nil:
+		r = &record{key: req.Key}
+		s.records[req.Key] = r
+		defer heap.Push(&s.expiry, r)
+	case r == nil:
 		return idem.Record{}, nil
 	default:
-		seen, is := req.Replace, old.view(now)
+		seen, is := req.Replace, r.view(now)
 		same := is.State == seen.State && is.Token == seen.Token && is.Attempt == seen.Attempt
 		free := is.Expired() || is.State == idem.Processing && is.LeaseLeft <= 0
 		if !same || !free {
 			return is, nil
 		}
-		attempt = old.Attempt + 1
+		attempt = r.Attempt + 1
+		defer heap.Fix(&s.expiry, r.place)
 	}
-	leaseEnd := now.Add(req.Lease)
-	r := &record{leaseEnd: leaseEnd, Record: idem.Record{
+	r.leaseEnd = now.Add(req.Lease)
+	r.Record = idem.Record{
 		State: idem.Processing, Hash: req.Hash, Token: req.Token, ExecutionID: req.ExecutionID,
-		Attempt: attempt, Reclaimed: req.Reclaimed, ExpiresAt: leaseEnd.Add(req.Retention),
-	}}
-	s.records[req.Key] = r
+		Attempt: attempt, Reclaimed: req.Reclaimed, ExpiresAt: r.leaseEnd.Add(req.Retention),
+	}
 	return r.view(now), nil
 }
 
-const firstSweep = 128
+// few records may stay although they have expired.
+const few = 128
 
-// room makes room for one more record if it can. Looking for expired records
-// whenever their number has doubled costs each new one a constant share.
+// room makes room for one more record if it can. To forget two for each new one
+// keeps expired ones from piling up.
 func (s *Store) room(now time.Time) bool {
-	if len(s.records) >= s.sweep || s.max > 0 && len(s.records) >= s.max {
-		s.purge(now, len(s.records))
-		s.sweep = max(firstSweep, 2*len(s.records))
+	if n := len(s.records); n >= few || s.max > 0 && n >= s.max {
+		s.purge(now, 2)
 	}
 	return s.max <= 0 || len(s.records) < s.max
 }
@@ -146,6 +177,7 @@ func (s *Store) Complete(ctx context.Context, req idem.CompleteRequest) (time.Ti
 	}
 	r.State, r.Response, r.CompletedAt = req.State, clone(req.Response), time.Now()
 	r.ExpiresAt = r.CompletedAt.Add(req.Retention)
+	heap.Fix(&s.expiry, r.place)
 	return r.CompletedAt, nil
 }
 
@@ -175,6 +207,7 @@ func (s *Store) update(ctx context.Context, key idem.Key, token idem.ID, change 
 		return idem.ErrLeaseLost
 	}
 	change(r, time.Now())
+	heap.Fix(&s.expiry, r.place)
 	return nil
 }
 
@@ -202,16 +235,16 @@ func (s *Store) Purge(ctx context.Context, req idem.PurgeRequest) (idem.PurgeRes
 	return s.purge(time.Now(), req.Limit), nil
 }
 
+// purge forgets expired records, those first that have been so for longest.
 func (s *Store) purge(now time.Time, limit int) (res idem.PurgeResult) {
-	for key, r := range s.records {
-		if res.Deleted == limit {
+	for res.Deleted < limit && len(s.expiry) > 0 {
+		overdue := now.Sub(s.expiry[0].ExpiresAt)
+		if overdue < 0 {
 			break
 		}
-		if overdue := now.Sub(r.ExpiresAt); overdue >= 0 {
-			delete(s.records, key)
-			res.Deleted++
-			res.Overdue = max(res.Overdue, overdue)
-		}
+		delete(s.records, heap.Pop(&s.expiry).(*record).key)
+		res.Deleted++
+		res.Overdue = max(res.Overdue, overdue)
 	}
 	return res
 }

@@ -128,6 +128,69 @@ func TestB111ExpiredRecordsAreDeleted(t *testing.T) {
 	})
 }
 
+// A purge finds what has expired, whatever the order in which records came and
+// changed, and nothing else.
+func TestRecordsExpireInTheirOwnOrder(t *testing.T) {
+	t.Parallel()
+	const keys = 500
+	synctest.Test(t, func(t *testing.T) {
+		store, began := memstore.New(), time.Now()
+		claimOf := func(n int) idem.ClaimRequest {
+			return idem.ClaimRequest{Key: key(n), Token: idem.ID{1}, Retention: time.Hour + time.Duration(n%7)*time.Second}
+		}
+		for _, n := range rand.Perm(keys) {
+			if _, err := store.Claim(t.Context(), claimOf(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var ends []time.Duration
+		for _, n := range rand.Perm(keys) {
+			retention, claim, err := time.Duration(n+1)*time.Second, claimOf(n), error(nil)
+			switch n % 5 {
+			case 0:
+				_, err = store.Complete(t.Context(), idem.CompleteRequest{
+					Key: claim.Key, Token: claim.Token, State: idem.Succeeded, Retention: retention,
+				})
+			case 1:
+				err = store.Release(t.Context(), idem.ReleaseRequest{Key: claim.Key, Token: claim.Token, Retention: retention})
+			case 2:
+				err = store.Renew(t.Context(), idem.RenewRequest{Key: claim.Key, Token: claim.Token, Retention: retention})
+			case 3: // abandoned, and claimed again
+				again := claim
+				again.Replace = &idem.Record{State: idem.Processing, Token: claim.Token, Attempt: 1}
+				again.Retention = retention
+				_, err = store.Claim(t.Context(), again)
+			case 4: // abandoned
+				retention = claim.Retention
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends = append(ends, retention)
+		}
+		gone := 0
+		for range 20 {
+			wait(30 * time.Second)
+			for _, limit := range []int{3, 2 * keys} {
+				due := 0
+				for _, end := range ends {
+					if end <= time.Since(began) {
+						due++
+					}
+				}
+				res, err := store.Purge(t.Context(), idem.PurgeRequest{Limit: limit})
+				if want := min(due-gone, limit); err != nil || res.Deleted != want {
+					t.Fatalf("after %v: %d deleted, want %d, error %v", time.Since(began), res.Deleted, want, err)
+				}
+				gone += res.Deleted
+			}
+		}
+		if want := keys - keys/5; gone != want {
+			t.Errorf("%d records expired, want %d", gone, want)
+		}
+	})
+}
+
 func TestB113AKeyIsProtectedForItsRetention(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
