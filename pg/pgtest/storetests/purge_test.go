@@ -215,15 +215,12 @@ func TestB107BacklogIsWorkedOff(t *testing.T) {
 	store := pg.New(pool)
 	ctx := watchdog(t)
 
-	// A batch may meet a machine that is busy with something else, so a few may fail:
-	// the next one does their work.
-	const maxSlow = 3
-	var deleted, calls, slow atomic.Int64
+	var deleted, calls atomic.Int64
 	purge := func(ctx context.Context, stopAfter int64) {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		_ = idem.RunPurge(ctx, store, time.Millisecond, idem.WithObserver(func(_ context.Context, e idem.Event) {
-			if e.Err != nil && (sqlState(e.Err) != "57014" || slow.Add(1) > maxSlow) {
+			if e.Err != nil {
 				t.Errorf("purge: %v", e.Err)
 				stop()
 			}
