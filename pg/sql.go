@@ -138,18 +138,19 @@ WHERE {{this}} AND token = $4::uuid AND status = 'processing'`),
 		lookup: with(`SELECT {{record}}, {{now}} FROM {{table}} WHERE {{this}}`),
 
 		// Found by purge_after, which is indexed, and checked by expires_at,
-		// which is exact. Deleted by key: on a partitioned table a ctid names one
-		// row in each partition. The limit is a literal so that the planner knows
-		// how few rows there will be.
+		// which is exact. Deleted by where they are, so that a batch costs the
+		// same whatever the size of the table: to join by key, the planner would
+		// read all of a small one. A ctid alone names one row in each partition.
+		// The limit is a literal so that the planner knows how few rows there will be.
 		purge: [2]string{with(`
-WITH expired AS (
-	SELECT user_id, scope, idempotency_key, expires_at FROM {{table}}
+WITH expired AS MATERIALIZED (
+	SELECT tableoid AS partition, ctid AS place FROM {{table}}
 	WHERE purge_after <= {{now}} AND expires_at <= {{now}}
 	ORDER BY purge_after LIMIT `), with(`
 	FOR UPDATE SKIP LOCKED
 ), gone AS (
 	DELETE FROM {{table}} AS t USING expired AS e
-	WHERE t.user_id = e.user_id AND t.scope = e.scope AND t.idempotency_key = e.idempotency_key
+	WHERE t.ctid = ANY (ARRAY(SELECT place FROM expired)) AND t.tableoid = e.partition AND t.ctid = e.place
 	RETURNING t.expires_at
 )
 SELECT count(*), min(expires_at), {{now}} FROM gone`)},
